@@ -24,9 +24,9 @@ from array import array
 from multiprocessing.connection import Connection
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.gateway.capture import Capture
 from sparring.gateway.server import GatewayServer
 from sparring.models.tiny import build_tokenizer

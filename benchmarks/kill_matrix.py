@@ -42,8 +42,8 @@ from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import reindex_runs, show_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.contents import read_history_rows
 from sparring.run_folder.files import read_lines
-from sparring.run_folder.metrics import read_history_rows
 from sparring.run_folder.sharded_log import ShardedLog
 from sparring.runs.claims import claimant, newest_epoch
 from sparring.runs.index import Index

@@ -36,7 +36,6 @@ from openai.types.responses import (
 )
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import (
     ChatReply,
     ChatRequest,
@@ -46,6 +45,7 @@ from sparring.contracts.policies import (
     SampleRequest,
 )
 from sparring.contracts.rollouts import RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.models.tiny import build_tokenizer
 from sparring.player import Play, Player
 from sparring.policies.codec import ChatCodec

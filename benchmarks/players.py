@@ -27,7 +27,7 @@ from typing import Any
 from player_overhead import AGENT, TURNS, token_script
 from sparring import Verdict, measure
 from sparring.contracts.cases import Case, Split
-from sparring.contracts.limits import Limits
+from sparring.contracts.specs import Limits
 from sparring.jobs.player import OrderPlayer
 from sparring.measures import MeasureSet
 from sparring.models.tiny import build_tokenizer

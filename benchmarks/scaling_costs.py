@@ -30,8 +30,8 @@ from safetensors.torch import save_file
 from hosts import count_calls
 from player_overhead import AGENT, TURNS, cpu_per_turn, players, token_script
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.engine.publisher import _digest_of
 from sparring.models.tiny import build_tokenizer
 from sparring.player import Play, Player

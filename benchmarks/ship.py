@@ -97,7 +97,7 @@ def agent_passes(
     """Return how many of ten validation cases the environment's agent passes on each server. The
     agent is configured by the printed lines, and runs its own tools without Sparring's player."""
     from sparring.shipping.llama_cpp import find_llama_cpp, served
-    from sparring.shipping.vllm import find_vllm, served_by_vllm
+    from sparring.shipping.other_servers import find_vllm, served_by_vllm
 
     gguf = next(place.glob("gguf/*q8_0.gguf"))
     with served(find_llama_cpp(), gguf, place.parent / "agent.log") as server:

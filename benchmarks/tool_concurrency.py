@@ -16,9 +16,9 @@ from typing import Any
 from agents import Agent, function_tool
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.models.tiny import build_tokenizer
 from sparring.player import Play, Player
 from sparring.policies.codec import ChatCodec

@@ -39,7 +39,7 @@ from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import append_line, dump_line, write_json
-from sparring.run_folder.rollout_shards import SHARD_ROLLOUTS
+from sparring.run_folder.shard_files import SHARD_ROLLOUTS
 from sparring.runs.lifecycle import RunState
 
 PAGE_BAR, LARGE_BAR, CPU_BAR, STEP_BAR = 0.2, 0.5, 0.05, 0.05

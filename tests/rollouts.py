@@ -10,9 +10,9 @@ from typing import Any
 from agents import Agent
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey, ToolCall
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy

@@ -9,7 +9,7 @@ import pytest
 
 from sparring.contracts.errors import MeasureError, SettingError, UnknownFamily
 from sparring.installed import load_plugin, plugin_names
-from sparring.measures.naming import resolve
+from sparring.measures.judging import resolve
 from sparring.policies.families import family_named
 from sparring.runs.launchers import launcher_named
 from sparring.trackers import known_trackers

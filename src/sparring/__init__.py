@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sparring.contracts.cases import Split as Split
     from sparring.contracts.errors import SparringError as SparringError
     from sparring.contracts.rollouts import Rollout as Rollout
-    from sparring.contracts.services import Service as Service
+    from sparring.contracts.specs import Service as Service
     from sparring.contracts.verdicts import Verdict as Verdict
     from sparring.contracts.verdicts import cannot_tell as cannot_tell
     from sparring.contracts.verdicts import failed as failed
@@ -51,7 +51,7 @@ _NAMES = {  # of each module; type checkers read the imports above instead
     "sparring.contracts.cases": "Case Split",
     "sparring.contracts.errors": "SparringError",
     "sparring.contracts.rollouts": "Rollout",
-    "sparring.contracts.services": "Service",
+    "sparring.contracts.specs": "Service",
     "sparring.contracts.verdicts": "Verdict cannot_tell failed passed scored",
     "sparring.environments": "Environment",
     "sparring.environments.workspace": "Workspace",

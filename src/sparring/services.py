@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import ServiceFailed
-from sparring.contracts.services import Service
+from sparring.contracts.specs import Service
 
 _HOST = "127.0.0.1"
 NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # for loopback requests

@@ -8,7 +8,7 @@ import pytest
 
 from sparring.api.shipping import ShipResult, forms_from, ship_training
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.ship_specs import Form
+from sparring.contracts.kinds import Form
 from sparring.contracts.specs import python_target
 from sparring.contracts.summaries import ShipSummary
 from sparring.contracts.training import TrainSpec

@@ -19,7 +19,7 @@ from sparring.contracts.errors import (
 )
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
-from sparring.run_folder.metrics import read_history_rows
+from sparring.run_folder.contents import read_history_rows
 from tests.jobs.agent_file import EveryOther
 from tests.training import TALKATIVE, trainer
 

@@ -13,8 +13,7 @@ from sparring.contracts.environments import (
     SourceProblem,
 )
 from sparring.contracts.foreign import FOREIGN, MIXED
-from sparring.contracts.services import Service
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, Service
 
 
 def test_a_target_names_the_class_where_the_source_shows_one() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import FrozenInstanceError
 from typing import Any
 
 import pytest
@@ -11,18 +12,65 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sparring.contracts.cases import Split
-from sparring.contracts.limits import Limits
-from sparring.contracts.services import Service
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import (
     EndpointSpec,
     EvalSpec,
+    Limits,
     PlaySettings,
     PolicySpec,
     RunSpec,
+    Service,
     agent_of_target,
     is_python_target,
     python_target,
 )
+
+
+def test_a_command_that_is_no_list_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="a list of strings"):
+        Service("web", "python server.py")
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"command": []}, "service web: the command must be a list of strings"),
+        ({"ready_http": "/", "ready_line": "up"}, "give ready_http or ready_line, not both"),
+        ({"seconds": 0}, "service web: seconds must be above 0"),
+        ({"seconds": -1.5}, "service web: seconds must be above 0"),
+    ],
+)
+def test_a_declaration_that_cannot_work_is_refused_by_the_name_of_the_service(
+    fields: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Service("web", **{"command": ["python"], **fields})
+    assert problem in str(refused.value)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 65535))
+def test_the_port_is_put_wherever_the_command_asks_for_it(port: int) -> None:
+    service = Service("web", ["serve", "{port}", "--url=http://x:{port}/{port}", "{host}"])
+    url = f"--url=http://x:{port}/{port}"
+    assert service.command_at(port) == ["serve", str(port), url, "{host}"]
+
+
+def test_parts_that_are_no_strings_become_strings() -> None:
+    command: Any = ["serve", 3]
+    assert Service("web", command).command_at(80) == ["serve", "3"]
+
+
+@pytest.mark.parametrize(("rounds", "turns"), [(0, 1), (5, 6)])
+def test_the_model_may_answer_once_after_its_last_tool_round(rounds: int, turns: int) -> None:
+    assert Limits(tool_rounds=rounds).turns == turns
+
+
+def test_limits_by_tool_are_not_shared_and_no_limit_can_be_changed() -> None:
+    assert Limits().tool_concurrency_by_name is not Limits().tool_concurrency_by_name
+    with pytest.raises(FrozenInstanceError):
+        Limits().tool_rounds = 9  # type: ignore[misc]
 
 
 @settings(max_examples=30)

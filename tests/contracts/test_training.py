@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,8 +10,157 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from sparring.contracts.specs import Supervision
-from sparring.contracts.training import TrainSettings, TrainSpec, WarmStart
+from sparring.contracts.specs import PolicySpec, Supervision
+from sparring.contracts.training import (
+    OURS,
+    Guard,
+    Guards,
+    TrainSettings,
+    TrainSpec,
+    WarmStart,
+    is_never_the_engines,
+)
+
+SETTINGS = {*TrainSettings.model_fields, *Supervision.model_fields}
+IN_PYTHON = {"context", "result", "rollout_function", "show_progress", "weights"}
+NAMES = sorted(Guards.model_fields)
+names = st.sampled_from(NAMES)
+actions = st.sampled_from(["stop", "warn", "off"])
+parts = st.fixed_dictionaries(
+    {},
+    optional={
+        "limit": st.floats(-1e6, 1e6),
+        "steps": st.integers(1, 1000),
+        "action": actions,
+    },
+)
+
+
+def test_no_setting_of_ours_is_refused() -> None:
+    assert not [name for name in SETTINGS if is_never_the_engines(name)]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_the_setting_to_use_instead_exists(name: str) -> None:
+    assert OURS[name].strip()
+    for advised in re.findall(r"\buse ([a-z_]+)", OURS[name]):
+        assert advised in SETTINGS | IN_PYTHON
+
+
+@pytest.mark.parametrize("name", ["save_steps", "use_vllm", "save_what_comes", "eval_x", "hub_y"])
+def test_a_field_with_another_name_here_or_of_saving_evaluating_and_the_hub_is_refused(
+    name: str,
+) -> None:
+    assert is_never_the_engines(name)
+
+
+@pytest.mark.parametrize("name", ["num_iterations", "epsilon", "presave_x", "hub", ""])
+def test_any_other_field_is_left_to_the_engine(name: str) -> None:
+    assert not is_never_the_engines(name)
+
+
+@pytest.mark.parametrize(
+    ("given", "servers", "started"),
+    [
+        (2, 2, 2),
+        ("2", 2, 2),
+        ("http://a:1", ("http://a:1",), 0),
+        ("http://a:1, http://b:2", ("http://a:1", "http://b:2"), 0),
+        (["http://a:1"], ("http://a:1",), 0),
+        ({"servers": 3, "wait_seconds": 5}, 3, 3),
+        ("joined", "joined", 0),
+        ({"servers": "joined"}, "joined", 0),
+    ],
+)
+def test_short_forms_stand_for_a_table(given: Any, servers: Any, started: int) -> None:
+    sampling = TrainSettings(sampling=given).sampling
+    assert sampling is not None
+    assert (sampling.servers, sampling.number_started) == (servers, started)
+    assert sampling.least_servers == (len(servers) if isinstance(servers, tuple) else started or 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [0, True, "host:1", "ftp://a:1", ["http://a:1", "http://a:1"], [], "http://key@a:1"],
+)
+def test_what_cannot_be_a_server_is_refused(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        TrainSettings(sampling=given)
+
+
+def test_servers_do_not_sample_from_a_quantized_base() -> None:
+    assert TrainSettings(sampling=1, lora=True).sampling
+    with pytest.raises(ValidationError, match="load the base without quantization"):
+        TrainSettings(sampling=1, lora=True, quantization=True)
+
+
+def test_several_hosts_need_servers_that_all_of_them_reach() -> None:
+    spec: dict[str, Any] = {"target": "x.py:X", "policy": PolicySpec(model="tiny"), "nodes": 2}
+    spec["rendezvous"] = "a:1"
+    with pytest.raises(ValidationError, match="give their addresses"):
+        TrainSpec(**spec, settings=TrainSettings(sampling=2))
+    TrainSpec(**spec, settings=TrainSettings(sampling="http://a:1"))
+
+
+@settings(max_examples=25)
+@given(names, actions)
+def test_a_string_sets_the_action_and_keeps_limit_and_steps(name: str, action: str) -> None:
+    before: Guard = getattr(Guards(), name)
+    after: Guard = getattr(Guards.model_validate({name: action}), name)
+    assert after == Guard.model_validate({**before.model_dump(), "action": action})
+
+
+@settings(max_examples=25)
+@given(names, parts)
+def test_a_table_changes_what_it_names_and_no_other_guard(name: str, table: dict[str, Any]) -> None:
+    before = Guards().model_dump()
+    after = Guards.model_validate({name: table}).model_dump()
+    assert after[name] == {**before[name], **table}
+    assert {each: after[each] for each in NAMES if each != name} == {
+        each: before[each] for each in NAMES if each != name
+    }
+
+
+@settings(max_examples=25)
+@given(st.dictionaries(names, st.one_of(actions, parts)))
+def test_guards_survive_being_written_and_read(table: dict[str, Any]) -> None:
+    guards = Guards.model_validate(table)
+    assert Guards.model_validate_json(guards.model_dump_json()) == guards
+
+
+def test_a_guard_given_whole_is_taken_as_it_is() -> None:
+    whole = Guard(limit=0.5, steps=3, action="warn")
+    assert Guards(entropy=whole).entropy == whole
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ({"entropi": "off"}, "entropi\n  Extra inputs are not permitted"),
+        ({"entropy": "ignore"}, "entropy.action\n  Input should be 'stop', 'warn' or 'off'"),
+        ({"entropy": {"steps": 0}}, "entropy.steps\n  Input should be greater than or equal to 1"),
+        ({"entropy": {"limt": 1}}, "entropy.limt\n  Extra inputs are not permitted"),
+        ({"entropy": 3}, "entropy\n  Input should be a valid dictionary or instance of Guard"),
+    ],
+)
+def test_what_is_no_guard_is_refused_by_its_name(table: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Guards.model_validate(table)
+    assert problem in str(refused.value)
+
+
+def test_every_guard_stops_by_default_and_says_what_it_looks_at() -> None:
+    for name, field in Guards.model_fields.items():
+        assert getattr(Guards(), name).action == "stop"
+        assert field.description
+
+
+def test_steps_that_are_discarded_have_the_guard_against_broken_numbers_only() -> None:
+    guards = Guards.model_validate({"truncated": {"steps": 1}, "not_finite": {"steps": 3}})
+    alone = guards.only_not_finite()
+    assert alone.not_finite == guards.not_finite
+    others = alone.model_dump(exclude={"not_finite"}).values()
+    assert {each["action"] for each in others} == {"off"}
 
 
 def settings_of(**fields: Any) -> TrainSettings:

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from sparring.contracts.errors import MissingPackage, SettingError
-from sparring.contracts.refused_settings import OURS
-from sparring.contracts.training import TrainSettings
+from sparring.contracts.training import OURS, TrainSettings
 from sparring.engine.configuration import (
     check,
     grpo_config,

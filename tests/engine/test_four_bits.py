@@ -11,8 +11,8 @@ import torch
 from sparring.policies.pretrained import load_weights
 from sparring.policies.quantized_base import quantization_of
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.shipping.artefacts import write_merged
 from sparring.shipping.source import open_source
-from sparring.shipping.weights import write_merged
 from tests.training import TALKATIVE, trainer, weights_digest
 
 pytestmark = [

@@ -8,8 +8,8 @@ from agents import Agent, function_tool
 from openai import AsyncOpenAI
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.gateway.agents import FunctionProgram, GatewayAgent
 from sparring.player import Play, Player
 from sparring.policies.scripted_policy import ScriptedPolicy

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Sample
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey, TokenKind
+from sparring.contracts.specs import Limits
 from sparring.gateway.calls import MAIN, FinishReason, Refused
 from sparring.gateway.capture import Capture, first_stop
 from sparring.player.episode import Episode

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.environments.workspace import Workspace
 from sparring.gateway.agents import GatewayAgent
 from sparring.gateway.sandboxed import SandboxedCommand, SandboxedProgram

@@ -12,7 +12,7 @@ import pytest
 from sparring import Suite
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import CasesBroken, InvalidInput, SuiteError
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.specs import EvalSpec, PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.jobs.case_loader import CaseLoader

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from agents import function_tool
 
+from sparring.contracts.cases import Case
 from sparring.contracts.specs import PlaySettings
-from sparring.jobs.env_test import Check, try_environment
+from sparring.jobs.env_test import Check, made_up_arguments, try_environment, worked_arguments
 
 TALK = """
 from agents import Agent, function_tool
@@ -35,6 +39,27 @@ class Talk(Environment):
     def suite(self):
         return Suite.from_records([{"input": f"question {n}"} for n in range(COUNT)])
 """
+
+
+@function_tool
+def book(
+    day: Literal["monday", "friday"], seats: int, price: float, name: str, window: bool
+) -> str:
+    """Book seats."""
+    return f"{day} {seats} {price} {name} {window}"
+
+
+def test_made_up_arguments_have_the_types_of_the_schema() -> None:
+    assert json.loads(made_up_arguments(book)) == {
+        "day": "monday", "seats": 1, "price": 1.0, "name": "example", "window": True,
+    }  # fmt: skip
+
+
+def test_worked_arguments_are_those_of_the_calls_in_the_case() -> None:
+    call = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
+    case = Case("c", [{"role": "user", "content": "two seats"}, call])
+    assert worked_arguments(case) == {"book": '{"seats": 2}'}
+    assert worked_arguments(Case("c", "two seats")) == {}
 
 
 def tried(folder: Path, tiny_folder: Path, count: int, text: str = TALK) -> dict[str, Check]:

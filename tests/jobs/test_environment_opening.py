@@ -22,7 +22,7 @@ import os
 import sys
 
 from sparring import Environment
-from sparring.contracts.services import Service
+from sparring.contracts.specs import Service
 
 os.write(1, b"a case is quoted\\n")
 

@@ -1,15 +1,25 @@
 """A worker whose run is taken away ends itself."""
 
+from __future__ import annotations
+
+import asyncio
+import os
 import shutil
 import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sparring.jobs.heartbeat import SUPERSEDED, Heartbeat
+from sparring.contracts.rollouts import TokenUse
+from sparring.jobs import heartbeat as heartbeat_module
+from sparring.jobs.heartbeat import SUPERSEDED, Heartbeat, Progress, ProgressHeartbeat
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
+from tests.rollouts import rollout
 
 PROGRAM = """
     import sys, time
@@ -61,3 +71,84 @@ def test_a_rank_makes_its_heartbeat_before_rank_0_makes_the_folder(tmp_path):
     heartbeat.begin()
     heartbeat.end()
     assert folder.rank_heartbeat(1).exists()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path / "run")
+    made.create({"format": 1, "kind": "eval"})
+    return made
+
+
+def written(folder: RunFolder) -> dict[str, Any]:
+    beat: dict[str, Any] = read_json(folder.heartbeat)
+    return beat
+
+
+def test_only_the_full_reward_counts_as_passed() -> None:
+    progress = Progress(total=4)
+    for reward in (1.0, 0.5, 0.0, None):
+        progress.count(rollout("x", reward=reward, tokens=TokenUse(7, 3)))
+    assert (progress.rollouts, progress.passed, progress.sampled_tokens) == (4, 1, 12)
+
+
+def test_tokens_of_rollouts_that_still_play_and_of_earlier_attempts_are_shown(
+    folder: RunFolder,
+) -> None:
+    progress = Progress(total=10, rollouts=2, sampled_tokens=30)
+    beat = ProgressHeartbeat(folder, progress, lambda: 25)
+    beat.write()
+    assert written(folder)["sampled_tokens"] == 30
+    beat.earlier_tokens = 30
+    beat.write()
+    assert written(folder)["sampled_tokens"] == 55
+
+
+def test_time_left_is_estimated_by_the_pace_of_this_process_alone(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(heartbeat_module.time, "monotonic", lambda: now[0])
+    progress = Progress(total=20, rollouts=10)  # an earlier attempt has played ten
+    beat = ProgressHeartbeat(folder, progress, lambda: 0)
+    beat.write()
+    assert written(folder)["seconds_left"] is None
+    now[0] += 8.0
+    progress.rollouts += 2
+    beat.write()
+    assert written(folder)["seconds_left"] == 32.0  # eight are left, at four seconds each
+    progress.rollouts += 4  # read from the log of another side
+    beat.restart_estimate()
+    beat.write()
+    assert written(folder)["seconds_left"] is None
+
+
+def test_progress_is_written_from_the_beginning_to_the_end(folder: RunFolder) -> None:
+    progress = Progress(total=3)
+    beat = ProgressHeartbeat(folder, progress, lambda: 0)
+    beat.doing = "playing"
+
+    async def play() -> dict[str, Any]:
+        async with beat.running():
+            await asyncio.sleep(0)
+            first = written(folder)
+            progress.count(rollout("x", reward=1.0))
+        return first
+
+    first = asyncio.run(play())
+    assert (first["rollouts"], first["doing"], first["pid"]) == (0, "playing", os.getpid())
+    assert (written(folder)["rollouts"], written(folder)["passed"]) == (1, 1)
+
+
+def test_a_stop_request_cancels_the_play_and_leaves_the_last_progress(folder: RunFolder) -> None:
+    progress = Progress(total=3)
+    folder.stop_request.write_text("{}")
+
+    async def play() -> None:
+        async with ProgressHeartbeat(folder, progress, lambda: 0).running():
+            progress.count(rollout("x", reward=1.0))
+            await asyncio.sleep(30)
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(play())
+    assert written(folder)["rollouts"] == 1

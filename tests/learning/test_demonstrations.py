@@ -7,8 +7,8 @@ from agents import Agent
 
 from sparring import Suite
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Ending, Message, RequestedCall
+from sparring.contracts.specs import Limits
 from sparring.contracts.verdicts import Judgement, failed, passed
 from sparring.learning.demonstrations import KnownCases, completion_tokens, from_file, from_run
 from sparring.run_folder import RunFolder

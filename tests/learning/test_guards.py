@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sparring.contracts.errors import GuardStop
-from sparring.contracts.guards import Guards
+from sparring.contracts.training import Guards
 from sparring.learning.guards import GuardMonitor
 
 HEALTHY = {

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import GuardStop, InfrastructureError
-from sparring.contracts.guards import Guards
+from sparring.contracts.training import Guards
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.hooks import Hooks
 from sparring.learning.step_counts import StepCounts

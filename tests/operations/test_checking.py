@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import NotPermitted, OverBudget
-from sparring.contracts.proof_specs import AuditSpec, CheckSpec
+from sparring.contracts.kinds import AuditSpec, CheckSpec
 from sparring.contracts.specs import EndpointSpec
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.operation import Caller

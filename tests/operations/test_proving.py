@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
-from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.kinds import ProveSpec
 from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.operation import Caller, Role
 from sparring.operations.proving import StartProof, start_proof

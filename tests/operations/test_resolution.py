@@ -18,8 +18,7 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.contracts.kinds import KINDS
-from sparring.contracts.proof_specs import AuditSpec, CheckSpec
+from sparring.contracts.kinds import KINDS, AuditSpec, CheckSpec
 from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, PolicySpec, RunSpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.environments import (

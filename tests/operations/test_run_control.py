@@ -25,7 +25,7 @@ from sparring.contracts.errors import (
     RunChanged,
     RunNotFound,
 )
-from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.kinds import CheckSpec, ProveSpec
 from sparring.contracts.specs import EndpointSpec, EvalSpec, PolicySpec, RunSpec
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations import run_control

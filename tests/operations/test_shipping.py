@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
-from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.summaries import ProveSummary
 from sparring.operations.operation import Caller, Role
 from sparring.operations.shipping import StartShip, start_ship

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import InvalidInput, LauncherFailed, SettingError
-from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.specs import RunSpec, Supervision
 from sparring.contracts.training import TrainSpec
 from sparring.operations import starting

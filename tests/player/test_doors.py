@@ -27,9 +27,9 @@ from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Policy, Sample, SampleKey, SampleRequest
 from sparring.contracts.rollouts import Message, RequestedCall, Rollout, RolloutKey, TokenRow
+from sparring.contracts.specs import Limits
 from sparring.gateway.agents import FunctionProgram, GatewayAgent
 from sparring.gateway.server import GatewayServer
 from sparring.player import Play, Player

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import (
     CallFailure,
@@ -21,6 +20,7 @@ from sparring.contracts.rollouts import (
     RolloutKey,
     TokenUse,
 )
+from sparring.contracts.specs import Limits
 from sparring.player.episode import Deadlines, Episode, EpisodeOver
 
 

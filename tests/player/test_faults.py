@@ -9,8 +9,8 @@ import pytest
 from agents import Agent, function_tool
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy

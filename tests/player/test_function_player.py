@@ -3,9 +3,9 @@
 import asyncio
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player import Play
 from sparring.player.function_player import FunctionPlayer
 from sparring.policies.scripted_policy import ScriptedPolicy

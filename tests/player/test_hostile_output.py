@@ -9,8 +9,8 @@ import pytest
 from agents import Agent, function_tool
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Ending, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter

@@ -15,8 +15,8 @@ from agents import (
 
 from sparring import tool
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import Ending, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.threads import run_in_own_loop
 from tests.rollouts import call, play_script

@@ -29,8 +29,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey, TokenKind, TokenRow
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Played, Player
 from sparring.player.player import ConcurrentPlayer, SharedOpening, Slots
 from sparring.player.tools import formats_exceptions

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import (
     ChatReply,
     ChatRequest,
@@ -34,6 +33,7 @@ from sparring.contracts.rollouts import (
     RowStart,
     TokenKind,
 )
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.player.episode import Episode, EpisodeOver
 from sparring.player.recorder import (

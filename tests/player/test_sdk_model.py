@@ -26,10 +26,9 @@ from hypothesis import strategies as st
 from sparring import tool
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest, Sampling
 from sparring.contracts.rollouts import CallFailure, Ending, Message, Rollout, RolloutKey, TokenKind
-from sparring.contracts.specs import EndpointSpec
+from sparring.contracts.specs import EndpointSpec, Limits
 from sparring.learning.rows import RowRules, learning_rollout
 from sparring.player import Play, Player
 from sparring.player.episode import Episode, EpisodeOver

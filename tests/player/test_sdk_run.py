@@ -19,7 +19,6 @@ from agents import (
 from pydantic import BaseModel
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import (
     Ending,
     Message,
@@ -28,6 +27,7 @@ from sparring.contracts.rollouts import (
     RolloutKey,
     TokenKind,
 )
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy

@@ -7,8 +7,8 @@ from agents import Agent, function_tool
 from pydantic import BaseModel
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.rollouts import call, play_script

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
-from sparring.contracts.ship_specs import Form
+from sparring.contracts.kinds import Form
 from sparring.policies.pretrained import load_weights
 from sparring.policies.quantized_base import (
     load_rounded,

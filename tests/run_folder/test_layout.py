@@ -11,8 +11,17 @@ from hypothesis import strategies as st
 from sparring.contracts.errors import NewerFormat, RunNotFound
 from sparring.contracts.specs import FORMAT
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import write_json
+from sparring.run_folder.layout import (
+    existing_folder,
+    new_run_id,
+    short_id,
+    trainings_named,
+    whole_path,
+)
 
 SHARED = {"proofs", "journal"}  # by all runs of the folder
+TALK = "talk-20261116-184334-8542"
 
 
 def paths_of(folder: RunFolder) -> dict[str, Path]:
@@ -101,3 +110,45 @@ def test_a_newer_format_is_refused_with_the_way_out(tmp_path: Path) -> None:
 def test_a_missing_run_is_named(tmp_path: Path) -> None:
     with pytest.raises(RunNotFound, match="nobody"):
         RunFolder(tmp_path / "nobody").read_spec()
+
+
+@pytest.mark.parametrize(
+    ("run", "short"),
+    [
+        (new_run_id("my_agent", 0, "605c"), "605c"),
+        (f"proof-{new_run_id('my_agent', 0, '605c')}", "proof-605c"),
+        ("a-name-of-the-users", "a-name-of-the-users"),
+    ],
+)
+def test_the_last_letters_of_an_id_stand_for_it(run, short):
+    assert short_id(run) == short
+
+
+def run(runs: Path, name: str, kind: str) -> Path:
+    (runs / name).mkdir()
+    write_json(runs / name / "spec.json", {"kind": kind}, durable=False)
+    return runs / name
+
+
+def test_a_training_is_found_and_its_proof_is_not(tmp_path: Path) -> None:
+    training = run(tmp_path, TALK, "train")
+    run(tmp_path, f"proof-{TALK}", "prove")
+    assert whole_path(tmp_path / "8542") == training
+    assert whole_path(tmp_path / "184334-8542") == training
+
+
+def test_other_paths_are_returned_unchanged(tmp_path: Path) -> None:
+    training = run(tmp_path, TALK, "train")
+    (tmp_path / "8542").mkdir()
+    (tmp_path / "model-1f2e").mkdir()  # no run
+    others = [tmp_path / "8542", training, tmp_path / "542", tmp_path / "1f2e"]
+    for path in (*others, tmp_path / "gone" / "8542", Path("smollm2"), Path(), Path("x" * 5000)):
+        assert whole_path(path) == path
+    assert existing_folder(training) == training
+    assert existing_folder(tmp_path / "542") is existing_folder(Path("x" * 5000)) is None
+
+
+def test_several_trainings_are_all_named(tmp_path: Path) -> None:
+    both = [run(tmp_path, f"{name}-20261116-184334-8542", "train") for name in ("a", "b")]
+    assert trainings_named(tmp_path / "8542") == both
+    assert whole_path(tmp_path / "8542") == tmp_path / "8542"

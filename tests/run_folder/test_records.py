@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from array import array
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,8 +28,15 @@ from sparring.contracts.rollouts import (
 )
 from sparring.contracts.verdicts import Judgement, cannot_tell, failed
 from sparring.run_folder.files import dump_line
-from sparring.run_folder.records import from_record, to_record
+from sparring.run_folder.records import HEAD_BYTES, from_record, read_head, to_record
+from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
 from tests.rollouts import rollout
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=6,
+)
 
 
 def full_rollout(number: int = 0) -> Rollout:
@@ -117,3 +125,32 @@ def test_token_ids_and_logprobs_come_back_bit_for_bit(
 def test_a_record_gives_the_rollout_back() -> None:
     original = full_rollout()
     assert from_record(to_record(original)) == original
+
+
+@given(fields=st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), values, max_size=6))
+def test_a_complete_record_is_read_whole(fields: dict[str, Any]) -> None:
+    head = read_head(dump_line(fields))
+    for name, value in fields.items():
+        if name != "case":
+            assert head[name] == json.loads(json.dumps(value))
+
+
+@given(size=st.integers(0, 400))
+def test_a_record_cut_anywhere_has_the_fields_before_the_cut(size: int) -> None:
+    record = to_record(rollout("an answer", id="c", messages=(Message("user", "x" * 100),)))
+    head = read_head(dump_line(record)[:size])
+    for name, value in head.items():
+        if name not in ("is_cut", "case") and value:
+            assert value == record[name]
+    assert head["case"]["id"] in ("", "c")
+
+
+def test_a_list_reads_little_of_a_long_line(tmp_path: Path) -> None:
+    with RolloutWriter(tmp_path) as writer:
+        writer.append(rollout("short", id="a"), 1.0)
+        writer.append(rollout("short", id="b", messages=(Message("user", "x" * HEAD_BYTES),)), 1.0)
+    items = list(RolloutLog(tmp_path).items(heads=True))
+    assert [item.record["answer"] for item in items] == ["short", "short"]
+    assert "is_cut" not in items[0].record
+    assert items[1].record["is_cut"]
+    assert items[1].record["case"]["id"] == "b"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.sampling import SamplingServers
+from sparring.contracts.training import SamplingServers
 from sparring.run_folder import RunFolder, server_list
 from sparring.run_folder.files import write_json
 from sparring.run_folder.server_list import JoinedServers, server_addresses

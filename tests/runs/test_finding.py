@@ -5,7 +5,7 @@ import pytest
 from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
-from sparring.run_folder.ids import short_id
+from sparring.run_folder.layout import short_id
 from sparring.runs.finding import find_run
 from sparring.runs.lifecycle import RunState
 

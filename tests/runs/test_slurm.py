@@ -10,9 +10,8 @@ import psutil
 import pytest
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.proof_specs import CheckSpec
-from sparring.contracts.services import Service
-from sparring.contracts.specs import EvalSpec, PolicySpec, Supervision
+from sparring.contracts.kinds import CheckSpec
+from sparring.contracts.specs import EvalSpec, PolicySpec, Service, Supervision
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import stop_run

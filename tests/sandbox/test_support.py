@@ -12,7 +12,9 @@ import pytest
 
 from sparring.contracts.errors import SandboxUnavailable
 from sparring.sandbox import probe, support
-from sparring.sandbox.support import Support
+from sparring.sandbox.support import Support, read_only_command
+
+works = pytest.mark.skipif(not probe().works, reason=probe().why_not)
 
 
 def test_without_a_sandbox_it_is_refused_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,3 +123,42 @@ def test_the_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     first = probe()
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it is tried once only"))
     assert probe() is first
+
+
+@works
+def test_looking_only_can_read_and_neither_write_nor_see_others(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("seen")
+    program = f"cat {tmp_path}/x; touch {tmp_path}/y; ls /proc | grep -c '^[0-9]'"
+    done = subprocess.run(
+        read_only_command(["/bin/sh", "-c", program]), capture_output=True, text=True
+    )
+    assert done.stdout.startswith("seen")
+    assert int(done.stdout.split()[-1].removeprefix("seen")) < 10
+    assert not (tmp_path / "y").exists()
+
+
+@works
+def test_temporary_files_are_possible_and_a_network_is_not() -> None:
+    program = 'touch "$TMPDIR/x" && ls "$TMPDIR"; cat /proc/net/dev | grep -c eth'
+    done = subprocess.run(
+        read_only_command(["/bin/sh", "-c", program]), capture_output=True, text=True
+    )
+    assert done.stdout.split() == ["x", "0"]
+
+
+def test_without_bubblewrap_the_command_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = Support("", "bubblewrap is not installed", "Install it.", "", "")
+    monkeypatch.setattr(support, "probe", lambda: missing)
+    assert read_only_command(("ls", "-l")) == ["ls", "-l"]
+
+
+@pytest.mark.parametrize(("user", "option"), [(0, "--cap-drop"), (1000, "--unshare-user")])
+def test_nobody_keeps_their_capabilities(
+    monkeypatch: pytest.MonkeyPatch, user: int, option: str
+) -> None:
+    monkeypatch.setattr(support, "probe", lambda: Support("/usr/bin/bwrap", "", "", "", ""))
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    command = read_only_command(["ls"])
+    assert option in command
+    assert command[0] == "/usr/bin/bwrap"
+    assert command[-2:] == ["--", "ls"]

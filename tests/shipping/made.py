@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.kinds import Form
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.contracts.ship_specs import Form
 from sparring.policies.families import family_named
 from sparring.shipping.artefacts import Artefact, Writing, write_folders, write_gguf_files
 from sparring.shipping.conversations import EncodedChat
-from sparring.shipping.distribution import Position
 from sparring.shipping.folder import ShipFolder
 from sparring.shipping.llama_cpp import LlamaCpp, find_llama_cpp
 from sparring.shipping.source import Source, open_source
-from sparring.shipping.verification import Reference, make_reference
+from sparring.shipping.verification import Position, Reference, make_reference
 
 MODULES = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 TEMPERATURE = 0.8

@@ -14,7 +14,7 @@ from typing import Any
 
 from sparring.policies.codec import ChatCodec
 from sparring.shipping.gguf_file import GgufFacts, write_gguf
-from sparring.shipping.tokenizer_files import write_tokenizer
+from sparring.shipping.template import write_tokenizer
 
 _WIDTH = 128
 _SURE = 30.0

@@ -9,7 +9,7 @@ from typing import Any
 import gguf
 import pytest
 
-from sparring.contracts.ship_specs import QUANTIZATIONS
+from sparring.contracts.kinds import QUANTIZATIONS
 from sparring.shipping.cyllama_quantize import FILE_TYPES, main
 from sparring.shipping.gguf_file import DIRECT
 

@@ -13,18 +13,72 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sparring.contracts.errors import UnknownArchitecture
+from sparring.contracts.errors import UnknownArchitecture, UnknownTokenizer
 from sparring.models.tiny import CHATML, LLAMA, build_tokenizer
-from sparring.shipping.gguf_file import GgufFacts, rope_factors, rope_of, write_gguf
+from sparring.shipping.gguf_file import (
+    _LLAMA3,
+    _QWEN2,
+    GgufFacts,
+    pre_tokenizer_of,
+    rope_factors,
+    rope_of,
+    write_gguf,
+)
 from sparring.shipping.llama_cpp import VARIABLE, find_llama_cpp, served
-from sparring.shipping.tokenizer_files import SAMPLING
+from sparring.shipping.template import SAMPLING
 from tests.shipping.made import has_server
 
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+PLAIN = {**BYTES, "use_regex": False}
+DIGITS = {"type": "Digits", "individual_digits": True}
 LLAMA3_ROPE = {
     "rope_type": "llama3", "rope_theta": 500000.0, "factor": 32.0, "low_freq_factor": 1.0,
     "high_freq_factor": 4.0, "original_max_position_embeddings": 8192,
 }  # fmt: skip
 KINDS = ("llama", "llama3", "qwen2", "qwen3")
+
+
+def split(pattern: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+
+
+def content(*steps: dict[str, Any], kind: str = "BPE") -> dict[str, Any]:
+    pre = steps[0] if len(steps) == 1 else {"type": "Sequence", "pretokenizers": list(steps)}
+    return {"model": {"type": kind}, "pre_tokenizer": pre}
+
+
+@pytest.mark.parametrize(
+    ("steps", "name"),
+    [
+        ((BYTES,), "gpt-2"),
+        ((DIGITS, BYTES), "smollm"),
+        ((split(_LLAMA3), PLAIN), "smaug-bpe"),
+        ((split(_QWEN2), PLAIN), "qwen2"),
+    ],
+)
+def test_a_known_structure_has_llama_cpps_name(steps: Any, name: str) -> None:
+    assert pre_tokenizer_of(content(*steps)) == name
+
+
+def test_llama_3_does_not_merge_words_of_its_vocabulary() -> None:
+    llama = content(split(_LLAMA3), PLAIN)
+    llama["model"]["ignore_merges"] = True
+    assert pre_tokenizer_of(llama) == "llama-bpe"
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        content({**BYTES, "add_prefix_space": True}),
+        content(split("[a-z]+"), PLAIN),
+        content(BYTES, DIGITS),
+        content(BYTES, kind="Unigram"),
+        {"model": {"type": "BPE"}, "pre_tokenizer": None},
+    ],
+)
+def test_an_unknown_structure_is_refused_with_a_way_out(unknown: Any) -> None:
+    with pytest.raises(UnknownTokenizer, match="--llama-cpp, or leave out the form gguf"):
+        pre_tokenizer_of(unknown)
 
 
 def build(kind: str, folder: Path, dtype: str = "float32", **options: Any) -> Path:

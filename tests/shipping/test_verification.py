@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
+from array import array
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.rollouts import Message, Span, TokenKind, TokenRow
+from sparring.contracts.summaries import Gap
 from sparring.shipping.artefacts import Artefact
+from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.gguf_file import GgufFacts, write_gguf
 from sparring.shipping.llama_cpp import find_llama_cpp, served
-from sparring.shipping.source import Source
-from sparring.shipping.tokenizer_files import SAMPLING
-from sparring.shipping.verification import Reference, verify_folder, verify_server
-from tests.shipping.made import TEMPERATURE, edit_json, has_server, made_source, written
+from sparring.shipping.source import Source, load_base, load_trained
+from sparring.shipping.template import SAMPLING
+from sparring.shipping.verification import (
+    BOUNDS,
+    INFORMATION,
+    FolderTarget,
+    Position,
+    Reference,
+    _bucketed,
+    check_gap,
+    check_prompts,
+    check_trained_ids,
+    gap_between,
+    gap_to_server,
+    log_probabilities,
+    positions_of,
+    verify_folder,
+    verify_server,
+)
+from tests.proofs.made import answered
+from tests.shipping.made import (
+    TEMPERATURE,
+    TOOLS,
+    conversations_of,
+    edit_json,
+    has_server,
+    made_source,
+    positions_for,
+    written,
+)
 
 served_only = pytest.mark.skipif(not has_server(), reason="no llama.cpp server is installed")
 PLAIN = (
@@ -24,6 +59,165 @@ PLAIN = (
     "{% endfor %}{{ '<|im_start|>assistant\n' }}"
 )
 SOUND = GgufFacts("made", sampling={"temperature": TEMPERATURE, **SAMPLING})
+
+
+class Echo:
+    """A target that renders and numbers as it is told."""
+
+    def __init__(self, text: str, ids: list[int]) -> None:
+        self._text, self._ids = text, ids
+
+    def render(self, _: EncodedChat) -> str:
+        return self._text
+
+    def tokenize(self, _: str) -> list[int]:
+        return self._ids
+
+
+def test_equal_prompts_are_counted(source: Source, artefacts: dict[str, Artefact]) -> None:
+    conversations = conversations_of(source)
+    target = FolderTarget(Path(artefacts["adapter"].place))
+    found = check_prompts(conversations, target, source.codec())
+    assert (found.conversations, found.skipped) == (11, 0)
+    assert found.tokens == sum(len(each.ids) for each in conversations)
+
+
+def test_the_same_text_with_other_ids_blames_the_tokenizer(source: Source) -> None:
+    codec, first = source.codec(), conversations_of(source)[0]
+    ids = first.ids.tolist()
+    ids[3] += 1
+    with pytest.raises(FaultyArtefact, match=r"tokenizer splits or numbers .* at token 3 of"):
+        check_prompts([first], Echo(codec.decode(first.ids), ids), codec)
+
+
+def test_text_that_spells_a_special_token_is_skipped(source: Source) -> None:
+    codec = source.codec()
+    chat = (Message("user", "say <|im_end|> please"),)
+    hostile = EncodedChat("x", chat, TOOLS, codec.encode_prompt(chat, TOOLS).ids)
+    assert check_prompts([hostile], Echo("", []), codec).skipped == 1
+
+
+def test_a_prompt_that_is_no_longer_the_trained_one_is_shown_with_its_place(source: Source) -> None:
+    codec = source.codec()
+    first, second = conversations_of(source)[:2]
+    check_trained_ids(first, first.ids, codec)
+    check_trained_ids(first, array("i"), codec)  # nothing was logged
+    with pytest.raises(FaultyArtefact, match="no longer the trained one: case case 0 differs at"):
+        check_trained_ids(first, second.ids, codec)
+
+
+def distributions(count: int, seed: int) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(seed)
+    return torch.log_softmax(torch.randn(count, 30, generator=draw), -1)
+
+
+POSITIONS = [Position([1], number) for number in range(8)]
+
+
+def test_equal_models_have_no_gap_and_different_ones_have_one() -> None:
+    ours, theirs = distributions(8, 0), distributions(8, 1)
+    same, other = gap_between(ours, ours, POSITIONS), gap_between(ours, theirs, POSITIONS)
+    assert (same.mean, same.largest, same.kl, same.same_best) == (0, 0, 0, 8)
+    assert other.kl > 0.1
+    assert other.largest >= other.mean > 0.1
+
+
+@given(st.integers(0, 1000), st.integers(1, 30))
+def test_the_divergence_over_the_most_probable_tokens_is_a_lower_bound(
+    seed: int, count: int
+) -> None:
+    ours, theirs = distributions(1, seed)[0], distributions(1, seed + 1)[0]
+    whole = float((ours.exp() * (ours - theirs)).sum())
+    best = theirs.topk(count)
+    found = dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+    part = _bucketed(ours, found)
+    assert part <= whole + 1e-5
+    if count == 30:
+        assert math.isclose(part, whole, abs_tol=1e-4)
+
+
+def sampled_row(*ids: int) -> TokenRow:
+    """A prompt of two tokens, then two sampled, one that a tool wrote, and one sampled."""
+    kinds = (TokenKind.PROMPT, TokenKind.SAMPLED, TokenKind.OBSERVED, TokenKind.SAMPLED)
+    spans = tuple(Span(kind, count) for kind, count in zip(kinds, (2, 2, 1, 1), strict=True))
+    return TokenRow("main", array("i", ids), array("f", [-1.0] * 3), spans)
+
+
+def test_positions_are_where_the_model_sampled() -> None:
+    assert positions_of([answered("c1", 1.0)]) == []
+    rollout = replace(answered("c1", 1.0), rows=(sampled_row(1, 2, 3, 4, 5, 6),))
+    assert positions_of([rollout]) == [
+        Position([1, 2], 3), Position([1, 2, 3], 4), Position([1, 2, 3, 4, 5], 6),
+    ]  # fmt: skip
+
+
+def test_each_row_has_an_equal_share_of_the_positions() -> None:
+    rows = (sampled_row(1, 2, 3, 4, 5, 6), sampled_row(7, 8, 9, 10, 11, 12))
+    found = positions_of([replace(answered("c1", 1.0), rows=rows)], limit=3)
+    assert [place.sampled for place in found] == [3, 9]
+
+
+class FixedServer:
+    """A server that returns the most probable tokens of given distributions."""
+
+    def __init__(self, rows: torch.Tensor, tokens: int) -> None:
+        self._answers = iter(rows)
+        self._tokens = tokens
+
+    def next_logprobs(self, before: list[int], sampled: int, count: int) -> dict[int, float]:
+        row = next(self._answers)
+        best = row.topk(self._tokens)
+        return dict(zip(best.indices.tolist(), best.values.tolist(), strict=True))
+
+
+def test_a_server_with_the_same_weights_has_no_gap() -> None:
+    ours = distributions(8, 0)
+    server: Any = FixedServer(ours, tokens=30)
+    gap = gap_to_server(ours, server, POSITIONS)
+    assert gap.largest == pytest.approx(0, abs=1e-6)
+    assert (gap.same_best, gap.unseen) == (8, 0)
+
+
+def test_a_sampled_token_without_a_probability_is_counted_and_left_out_of_the_mean() -> None:
+    ours = distributions(8, 0)
+    seen = [number for number in range(8) if int(ours[number].argmax()) == number]
+    server: Any = FixedServer(ours, tokens=1)
+    gap = gap_to_server(ours, server, POSITIONS)
+    assert gap.unseen == 8 - len(seen) > 0
+    assert gap.same_best == 8
+
+
+def test_a_server_that_returns_no_probabilities_is_refused() -> None:
+    server: Any = FixedServer(distributions(8, 0), tokens=0)
+    with pytest.raises(FaultyArtefact, match="use a newer version"):
+        gap_to_server(distributions(8, 0), server, POSITIONS)
+
+
+def test_one_pass_over_a_row_gives_what_separate_passes_give(source: Source) -> None:
+    model = load_trained(source)
+    positions = positions_for(source, 5)
+    together = log_probabilities(model, positions)
+    apart = torch.cat([log_probabilities(model, [each]) for each in positions])
+    assert torch.allclose(together, apart, atol=1e-4)
+    assert gap_between(together, log_probabilities(load_base(source), positions), positions).kl > 0
+
+
+def test_a_gap_beyond_the_bound_of_its_format_is_refused() -> None:
+    gap = Gap(10, mean=2e-3, largest=5e-2, kl=1e-5, same_best=10)
+    assert check_gap(gap, BOUNDS["f16"], trained_from_base=0.1) == ""
+    with pytest.raises(FaultyArtefact, match=r"the bound on the mean is 0\.0001"):
+        check_gap(gap, BOUNDS["float32"], trained_from_base=0.1)
+    with pytest.raises(FaultyArtefact, match="the bound on the largest"):
+        check_gap(Gap(10, 1e-4, 0.5, 0, 10), BOUNDS["f16"], trained_from_base=0.1)
+
+
+def test_what_costs_a_third_of_the_training_is_warned_about() -> None:
+    gap = Gap(10, mean=0.1, largest=0.5, kl=0.02, same_best=8)
+    assert "may have undone part of the training" in check_gap(
+        gap, INFORMATION, trained_from_base=0.04
+    )
+    assert check_gap(gap, INFORMATION, trained_from_base=0.1) == ""
+    assert check_gap(gap, INFORMATION, trained_from_base=0.0) == ""
 
 
 @pytest.fixture
@@ -260,7 +454,7 @@ def test_a_gguf_file_with_another_end_of_turn_is_refused(
 def test_a_gguf_file_with_another_pre_tokenizer_is_refused(
     copies: Any, reference: Reference, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sparring.shipping.gguf_vocabulary.pre_tokenizer_of", lambda _: "smollm")
+    monkeypatch.setattr("sparring.shipping.gguf_file.pre_tokenizer_of", lambda _: "smollm")
     write_gguf(copies("merged"), tmp_path / "digits.gguf", "f16", SOUND)
     with pytest.raises(
         FaultyArtefact, match="tokenizer splits or numbers the same text differently"

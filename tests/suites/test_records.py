@@ -6,6 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sparring.contracts.cases import Split
 from sparring.contracts.errors import SuiteError
-from sparring.suites.records import JsonlRecords, ListRecords, csv_rows, spool
+from sparring.suites import Suite
+from sparring.suites.records import (
+    JsonlRecords,
+    ListRecords,
+    csv_rows,
+    inspect_records,
+    json_records,
+    records_by_split,
+    spool,
+    to_input_items,
+)
 
 values = st.text() | st.integers() | st.lists(st.booleans(), max_size=3)
 ROWS = [{"input": "plain"}, {"input": "ä\n\u2028", "expected": [1, None]}, {"input": "last"}]
+CALL = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 
 
 def write(folder: Path, text: str | bytes, name: str = "cases.jsonl") -> Path:
@@ -142,3 +155,129 @@ def test_a_csv_file_in_another_encoding_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "input\ncafé\n".encode("latin-1"), "cases.csv")
     with pytest.raises(SuiteError, match=r"cases\.csv is not UTF-8.* save it as UTF-8"):
         list(csv_rows(path))
+
+
+@dataclass
+class Message:
+    role: str
+    text: str
+
+
+@dataclass
+class Sample:
+    """The fields of Inspect's samples that are read."""
+
+    input: Any
+    target: Any = ""
+    id: Any = None
+    choices: list[str] | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Task:
+    dataset: list[Sample]
+
+
+def test_an_array_of_objects_is_a_suite(tmp_path: Path) -> None:
+    path = tmp_path / "cases.json"
+    rows = [{"input": "a", "split": "test"}, {"input": "b", "split": "dev"}]
+    path.write_text(json.dumps(rows), encoding="utf-8-sig")
+    assert Suite.from_json(path, minimum_cases=1).size(Split.HELD_OUT) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [("{}", "contains dict, not an array"), ("[1", "is not JSON")]
+)
+def test_a_file_without_an_array_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(content)
+    with pytest.raises(SuiteError, match=problem):
+        json_records(path)
+    with pytest.raises(SuiteError, match="cannot be read"):
+        json_records(tmp_path / "missing.json")
+
+
+def test_the_keys_of_a_dictionary_of_datasets_name_the_splits() -> None:
+    datasets = {"train": [{"input": "a"}], "test": [{"input": "b"}, {"input": "c"}]}
+    assert [each["split"] for each in records_by_split(datasets)] == ["train", "test", "test"]
+    suite = Suite.from_dataset(datasets, minimum_cases=1)
+    assert (suite.size(Split.TRAINING), suite.size(Split.HELD_OUT)) == (1, 2)
+
+
+def test_samples_of_inspect_become_cases_with_their_targets_and_metadata() -> None:
+    task = Task(
+        [
+            Sample("1 + 1?", "2", id="sum", metadata={"level": 1}),
+            Sample([Message("system", "Be brief."), Message("user", "Hi?")], ["hi", "hello"]),
+            Sample("Which?", "B", choices=["cat", "dog"]),
+        ]
+    )
+    first, second, third = inspect_records(task)
+    assert first == {"level": 1, "id": "sum", "input": "1 + 1?", "expected": "2"}
+    assert second["input"][1] == {"role": "user", "content": "Hi?"}
+    assert (second["expected"], second["id"]) == (["hi", "hello"], "1")
+    assert third["input"] == "Which?\nA) cat\nB) dog"
+    assert len(Suite.from_inspect(task, minimum_cases=1)) == 3
+
+
+def test_the_id_0_of_inspect_is_an_id() -> None:
+    shuffled = [Sample("a", "A", id=2), Sample("b", "B", id=0), Sample("c", "C", id=1)]
+    assert [each["id"] for each in inspect_records(shuffled)] == ["2", "0", "1"]
+
+
+def test_what_is_no_task_of_inspect_is_refused() -> None:
+    with pytest.raises(SuiteError, match="takes a task or a dataset"):
+        list(inspect_records("mmlu"))
+    with pytest.raises(SuiteError, match="sample 0 has no input"):
+        list(inspect_records([object()]))
+    with pytest.raises(SuiteError, match="tool messages"):
+        list(inspect_records([Sample([Message("tool", "2")])]))
+
+
+def test_calls_and_results_become_items_of_their_own() -> None:
+    items = to_input_items(
+        [
+            {"role": "user", "content": "1 + 1?"},
+            {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "c1", "content": "2"},
+            {"role": "assistant", "content": "2", "tool_calls": None},
+        ],
+        "record 0",
+    )
+    assert items == [
+        {"role": "user", "content": "1 + 1?"},
+        {"role": "assistant", "content": "Let me see."},
+        {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+        {"role": "assistant", "content": "2"},
+    ]
+
+
+def test_items_of_the_sdk_and_arguments_as_objects_are_accepted() -> None:
+    item = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}
+    call = {"id": "c1", "function": {"name": "add", "arguments": {"a": 1}}}
+    made = to_input_items([item, {"role": "assistant", "tool_calls": [call]}], "record 0")
+    assert made[0] == item
+    assert made[1]["arguments"] == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("message", "problem"),
+    [
+        ("hello", "the input of record 7 contains a value of type str"),
+        ({"role": "tool", "content": "2"}, "without the `tool_call_id`"),
+        ({"role": "assistant", "tool_calls": [{"function": {"name": "add"}}]}, "without an id"),
+        ({"role": "assistant", "tool_calls": ["add"]}, "without an id or a function name"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_its_record(message: Any, problem: str) -> None:
+    with pytest.raises(SuiteError, match=problem):
+        to_input_items([message], "record 7")
+
+
+def test_a_suite_of_chat_histories_has_items_that_the_sdk_reads() -> None:
+    history = [{"role": "assistant", "tool_calls": [CALL]}, {"role": "user", "content": "So?"}]
+    suite = Suite.from_records([{"input": history, "split": "test"}], minimum_cases=1)
+    (case,) = suite.cases(Split.HELD_OUT)
+    assert [item.get("type") for item in case.input] == ["function_call", None]

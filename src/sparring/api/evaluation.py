@@ -30,7 +30,7 @@ from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_
 from sparring.contracts.summaries import EvalSummary, Proof
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob, OnProgress
-from sparring.jobs.progress import Progress
+from sparring.jobs.heartbeat import Progress
 from sparring.jobs.run_job import Attempt, run_job
 from sparring.player.player import ContextFactory
 from sparring.player.sdk_run import UserFunction

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from sparring.contracts.guards import Guards
-    from sparring.contracts.sampling import SamplingServers
-    from sparring.contracts.training import WarmStart
+    from sparring.contracts.training import Guards, SamplingServers, WarmStart
     from sparring.player.function_player import RolloutFunction
     from sparring.player.player import ContextFactory
     from sparring.player.sdk_run import UserFunction

@@ -15,7 +15,7 @@ from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt
 from sparring.player.sdk_run import RUNNER_ARGUMENTS
 from sparring.run_folder import RunFolder
-from sparring.run_folder.ids import is_plain_name, new_run_id
+from sparring.run_folder.layout import is_plain_name, new_run_id
 
 _ACCEPTABLE_CHANGES = ("code_digest", "processes")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparring.api.python_runs import attempt_here, open_run
 from sparring.contracts.errors import FaultyArtefact, InvalidInput
-from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
+from sparring.contracts.kinds import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.summaries import ShipSummary
 from sparring.contracts.training import TrainSpec

@@ -37,13 +37,12 @@ from sparring.policies.loading import load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
-from sparring.run_folder.contents import read_summary
+from sparring.run_folder.contents import read_history_rows, read_summary
 from sparring.run_folder.files import write_json
-from sparring.run_folder.ids import is_plain_name
-from sparring.run_folder.metrics import read_history_rows
+from sparring.run_folder.layout import is_plain_name
 from sparring.run_folder.records import from_record
 from sparring.run_folder.sharded_log import ShardedLog
-from sparring.shipping.tokenizer_files import write_tokenizer
+from sparring.shipping.template import write_tokenizer
 from sparring.threads import run_in_own_loop
 
 if TYPE_CHECKING:

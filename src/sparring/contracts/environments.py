@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
-from sparring.contracts.services import Service
-from sparring.contracts.specs import Frozen
+from sparring.contracts.specs import Frozen, Service
 
 
 class FoundEnvironment(Frozen):

@@ -1,7 +1,9 @@
-"""Specs: the frozen descriptions of runs."""
+"""Specs: the frozen descriptions of runs, with limits of play and services of environments."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
@@ -9,14 +11,69 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
 from sparring.contracts.command_line import ROLLOUTS, SHOWN
-from sparring.contracts.limits import Limits
-from sparring.contracts.services import Service
+from sparring.contracts.errors import InvalidInput
 
 FORMAT = 1
 Table = dict[str, Any]
-
-
 _PYTHON = "(python) "
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits on rollouts and tools. Deadlines are in seconds.
+
+    `completion_tokens` limits everything after the first prompt, tool results included. Time spent
+    waiting for a lockstep batch does not count against a deadline, so that results do not depend
+    on the speed of the machine.
+    """
+
+    in_flight: int = 64
+    tool_rounds: int = 5
+    user_messages: int = 8
+    completion_tokens: int = 1024
+    rollout_seconds: float = 600.0
+    result_tokens: int | None = None
+    tool_seconds: float = 30.0
+    tool_concurrency: int = 256
+    tool_concurrency_by_name: Mapping[str, int] = field(default_factory=dict)
+    tool_threads: int = 256
+    hung_threads: int = 64
+
+    @property
+    def turns(self) -> int:
+        """Maximum number of model calls between two user messages."""
+        return self.tool_rounds + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A command to start, and the condition that shows it is ready.
+
+    `{port}` in the command and in `ready_line` is replaced by a free port. A service is ready when
+    it prints `ready_line`, when the path `ready_http` responds with success or, with neither set,
+    when it accepts connections on the port. It must be ready within `seconds`.
+    """
+
+    name: str
+    command: Sequence[str]
+    ready_http: str | None = None
+    ready_line: str | None = None
+    seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.command, str) or not self.command:
+            raise InvalidInput(
+                f"service {self.name}: the command must be a list of strings, as in "
+                "['python', 'server.py', '--port', '{port}']"
+            )
+        if self.ready_http is not None and self.ready_line is not None:
+            raise InvalidInput(f"service {self.name}: give ready_http or ready_line, not both")
+        if self.seconds <= 0:
+            raise InvalidInput(f"service {self.name}: seconds must be above 0")
+
+    def command_at(self, port: int) -> list[str]:
+        """Return the command with `{port}` replaced."""
+        return [str(part).replace("{port}", str(port)) for part in self.command]
 
 
 def python_target(agent_name: str) -> str:

@@ -13,7 +13,7 @@ import torch
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import SettingError, WorldSizeError
 from sparring.contracts.policies import TokenPolicy
-from sparring.contracts.sampling import SamplingServers
+from sparring.contracts.training import SamplingServers
 from sparring.engine.checkpoints import Checkpoints, Identity
 from sparring.engine.configuration import grpo_config, plan_of, uses_autocast
 from sparring.engine.publisher import Publisher

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.rollouts import Message
-from sparring.contracts.services import Service
+from sparring.contracts.specs import Service
 from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
 from sparring.sandbox.limits import SandboxLimits

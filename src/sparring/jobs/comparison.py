@@ -19,11 +19,11 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.summaries import ProveSummary
-from sparring.jobs.rollout_reading import read_rollouts
 from sparring.proofs.proof import PlayedSides, prove
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import find_summary
 from sparring.run_folder.held_out_ledger import count_candidates
+from sparring.run_folder.sharded_log import read_rollouts
 
 _IGNORED_FIELDS = (
     "sources",

@@ -1,7 +1,7 @@
 """`python -m sparring.jobs.env_test`: tests the parts of an environment and plays a few cases.
 
 Reads a request from standard input and prints the checks as JSON. The environment's own output
-goes to standard error.
+goes to standard error. Each tool is called once, with a case's worked arguments or made-up ones.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from sparring.cpu import share_machine
 from sparring.environments import Environment
 from sparring.environments.task import Task, read_measures
 from sparring.jobs.environment_opening import opened_without_run
-from sparring.jobs.trial_arguments import made_up_arguments, worked_arguments
 from sparring.learning.demonstrations import (
     KnownCases,
     TriedDemonstrations,
@@ -51,6 +50,31 @@ from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.sandbox import workspaces
 from sparring.suites import Suite
 from sparring.tracebacks import error_with_line
+
+
+def worked_arguments(case: Case) -> dict[str, str]:
+    """Return the arguments of the worked calls in a case's input, by tool."""
+    if isinstance(case.input, str):
+        return {}
+    calls = [item for item in case.input if item.get("type") == "function_call"]
+    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
+
+
+_MADE_UP: Mapping[str, Any] = {
+    "string": "example", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {},
+}  # fmt: skip
+
+
+def made_up_arguments(tool: FunctionTool) -> str:
+    """Return JSON arguments of the types that the tool's schema declares."""
+    fields = tool.params_json_schema.get("properties", {})
+    arguments = {
+        name: schema["enum"][0]
+        if schema.get("enum")
+        else _MADE_UP.get(str(schema.get("type")), "example")
+        for name, schema in fields.items()
+    }
+    return json.dumps(arguments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from sparring.player import Play, Played, Player
 from sparring.player.worlds import end_world
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
-from sparring.run_folder.rollout_shards import Entry, id_digest
+from sparring.run_folder.shard_files import Entry, id_digest
 
 _MAX_JUDGING = 256
 _PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)

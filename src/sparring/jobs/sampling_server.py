@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparring.contracts.errors import SettingError, SparringError
-from sparring.contracts.sampling import SamplingServers
-from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.contracts.training import SamplingServers, TrainSettings, TrainSpec
 from sparring.policies.model_names import locate
 from sparring.run_folder import RunFolder
 from sparring.run_folder.server_list import JoinedServers

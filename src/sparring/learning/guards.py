@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import GuardStop
-from sparring.contracts.guards import Action, Guard, Guards
+from sparring.contracts.training import Action, Guard, Guards
 
 Row = Mapping[str, Any]
 

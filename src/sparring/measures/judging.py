@@ -1,13 +1,15 @@
-"""Runs measures on a rollout, each with a deadline, and blends their verdicts into a reward.
+"""Finds measures by name, runs them on a rollout, each with a deadline, and blends their verdicts.
 
-If a measure raises, times out or returns an invalid value, its verdict is "cannot tell" with the
-cause. The rollout then has no reward if the measure has a weight: a reward of zero would train the
-model on the measure's bug.
+A name is that of a built-in measure, of an entry point in the group `sparring.measures`, or
+`module:name`. If a measure raises, times out or returns an invalid value, its verdict is "cannot
+tell" with the cause. The rollout then has no reward if the measure has a weight: a reward of zero
+would train the model on the measure's bug.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import math
 from collections.abc import Mapping, Sequence
@@ -24,14 +26,44 @@ from sparring.contracts.verdicts import (
     passed,
     scored,
 )
+from sparring.installed import load_plugin, plugin_names
 from sparring.measures.builtin import BUILTIN
-from sparring.measures.declaration import Judge, Measure
-from sparring.measures.naming import resolve
+from sparring.measures.declaration import Judge, Measure, measure
 from sparring.measures.reward_functions import Batch, RewardFunction
 from sparring.threads import DaemonThreads
 from sparring.tracebacks import line_that_raised
 
+GROUP = "sparring.measures"
 _THREADS = 64
+
+
+def resolve(reference: Measure | str | Judge) -> Measure:
+    """Return the measure for a measure, a function, or the name of a measure."""
+    if isinstance(reference, Measure):
+        return reference
+    if callable(reference):
+        return measure(reference)
+    if isinstance(reference, str):
+        return _by_name(reference)
+    raise MeasureError(f"{reference!r} is not a measure; pass a @measure function or a name")
+
+
+def _by_name(name: str) -> Measure:
+    if name in BUILTIN:
+        return BUILTIN[name]()
+    if ":" not in name and (plugin := load_plugin(GROUP, name)) is not None:
+        return resolve(plugin)
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        known = ", ".join(sorted([*BUILTIN, *plugin_names(GROUP)]))
+        raise MeasureError(
+            f"there is no built-in measure {name!r}; use one of {known}, or name your own as "
+            "`module:name`"
+        )
+    try:
+        return resolve(getattr(importlib.import_module(module), attribute))
+    except (ImportError, AttributeError) as error:
+        raise MeasureError(f"measure {name!r} cannot be loaded: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.resolution import resolve_run
 from sparring.projects import find_project
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
-from sparring.run_folder.ids import short_id
+from sparring.run_folder.layout import short_id
 from sparring.runs.finding import find_run
 
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sparring.contracts.command_line import ENVIRONMENT, HIDDEN, SettingsOnCommandLine
 from sparring.contracts.errors import NotPermitted
-from sparring.contracts.proof_specs import (
+from sparring.contracts.kinds import (
     OPENROUTER,
     OPENROUTER_KEY,
     OPENROUTER_MODELS,

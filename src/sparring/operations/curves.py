@@ -14,8 +14,8 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.run_lines import message_for, message_of, visible_events, visible_progress
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
+from sparring.run_folder.contents import read_history_rows, sampled
 from sparring.run_folder.files import read_from, read_json_or_empty
-from sparring.run_folder.metrics import read_history_rows, sampled
 from sparring.runs.finding import find_run
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows, status_of, time_left

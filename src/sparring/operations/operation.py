@@ -22,7 +22,7 @@ from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
 from sparring.operations.activity.log import LoggedCall, facts_of, logged, note_done, note_refusal
 from sparring.projects import find_project
-from sparring.run_folder.ids import is_plain_name
+from sparring.run_folder.layout import is_plain_name
 from sparring.settings.project_file import Budget
 
 

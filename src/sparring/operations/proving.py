@@ -10,7 +10,7 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.command_line import RUN
 from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
-from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings, is_python_target
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation

@@ -23,7 +23,7 @@ from sparring.operations.report_page import comparison_report, run_report
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder.contents import read_summary
 from sparring.run_folder.files import write_text
-from sparring.run_folder.ids import new_run_id
+from sparring.run_folder.layout import new_run_id
 from sparring.runs.finding import find_run
 
 _TIMEOUT_SECONDS = 600.0

@@ -21,14 +21,12 @@ from sparring.contracts.errors import (
     RunNotFound,
     SettingError,
 )
-from sparring.contracts.kinds import run_kind
-from sparring.contracts.proof_specs import AuditSpec, CheckSpec, ProveSpec
-from sparring.contracts.ship_specs import ShipSpec
+from sparring.contracts.kinds import AuditSpec, CheckSpec, ProveSpec, ShipSpec, run_kind
 from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, PolicySpec, RunSpec, Table
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
-from sparring.run_folder.training_paths import existing_folder
+from sparring.run_folder.layout import existing_folder
 from sparring.runs.finding import find_run
 from sparring.settings.fields import (
     PLAYED,

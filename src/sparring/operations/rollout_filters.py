@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sparring.run_folder.line_search import needle_of
 from sparring.run_folder.records import CaseRecord, JudgementRecord, RolloutRecord
+from sparring.run_folder.sharded_log import needle_of
 
 _SHOWN = 200
 _JSON_SYNTAX = re.compile(r'["\\\[\]{}:,]')

@@ -18,11 +18,10 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.rollout_filters import RecordFilter, shown_input
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
-from sparring.run_folder.line_search import candidates
 from sparring.run_folder.records import RolloutRecord
 from sparring.run_folder.rollout_log import Item
-from sparring.run_folder.rollout_shards import Entry
-from sparring.run_folder.sharded_log import ShardedLog
+from sparring.run_folder.shard_files import Entry
+from sparring.run_folder.sharded_log import ShardedLog, candidates
 from sparring.runs.finding import find_run
 
 _FULL_ONLY = ("rows", "format", "key")

@@ -37,10 +37,9 @@ from sparring.operations.run_views import (
 )
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.contents import read_history_rows, sampled
 from sparring.run_folder.files import read_from, read_json, read_json_or_empty
-from sparring.run_folder.ids import is_plain_name
-from sparring.run_folder.layout import CASES
-from sparring.run_folder.metrics import read_history_rows, sampled
+from sparring.run_folder.layout import CASES, is_plain_name
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
 from sparring.runs.index import Index, Query

@@ -10,7 +10,7 @@ from pydantic import Field
 from sparring.contracts.cases import Split
 from sparring.contracts.command_line import RUN, OnCommandLine
 from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
-from sparring.contracts.ship_specs import QUANTIZATIONS, Form, ShipSpec
+from sparring.contracts.kinds import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
 from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
@@ -22,7 +22,7 @@ from sparring.projects import find_project
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import find_summary
 from sparring.run_folder.files import read_json_or_empty
-from sparring.run_folder.ids import is_plain_name, slug
+from sparring.run_folder.layout import is_plain_name, slug
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
 from sparring.source_files import code_digest, digests_of, refuse_changed_code

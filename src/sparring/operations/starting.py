@@ -16,7 +16,7 @@ from sparring.operations.operation import Caller
 from sparring.operations.run_lines import waiting_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, note_change
-from sparring.run_folder.ids import new_run_id
+from sparring.run_folder.layout import new_run_id
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import read_history
 from sparring.runs.launchers import launcher_named

@@ -20,8 +20,7 @@ from pydantic import Field, ValidationError
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
-from sparring.run_folder.file_locks import file_lock
-from sparring.run_folder.files import read_json_or_empty, write_json
+from sparring.run_folder.files import file_lock, read_json_or_empty, write_json
 
 _LOG = logging.getLogger(__name__)
 _FORMAT = 1

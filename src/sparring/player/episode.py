@@ -13,7 +13,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Reply, SampleKey
 from sparring.contracts.rollouts import (
     CallFailure,
@@ -26,6 +25,7 @@ from sparring.contracts.rollouts import (
     TokenUse,
     ToolCall,
 )
+from sparring.contracts.specs import Limits
 
 
 class Deadlines:

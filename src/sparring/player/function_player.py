@@ -7,9 +7,9 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
+from sparring.contracts.specs import Limits
 from sparring.player.episode import Deadlines
 from sparring.player.player import ConcurrentPlayer, Play, Played
 

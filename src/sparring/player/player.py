@@ -15,9 +15,9 @@ from itertools import count, islice
 from typing import Any
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Policy, TokenPolicy, is_played_in_lockstep
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.external_agent import AgentRun, ExternalAgent, PlayedAgent
 from sparring.player.mcp_servers import connected_servers, has_servers

@@ -28,9 +28,9 @@ from agents.items import TResponseInputItem
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Finish, SampleKey, Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, RequestedCall, RolloutKey, RowStart
+from sparring.contracts.specs import Limits
 from sparring.player.conversation import Prompt, TaggedTurns, prompt_of
 from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.nested_runs import (

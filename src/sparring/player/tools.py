@@ -21,9 +21,9 @@ from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall
 
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Codec
 from sparring.contracts.rollouts import CallFailure, Ending, Message, clean_text
+from sparring.contracts.specs import Limits
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.worlds import is_world_tool
 from sparring.threads import CURRENT_CALL, DaemonThreads, ThreadUse

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from sparring.contracts.cases import Case
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
+from sparring.contracts.specs import Limits
 from sparring.player.external_agent import PlayedAgent
 from sparring.player.player import ContextFactory, Play, Player
 from sparring.player.worlds import end_world

@@ -9,7 +9,7 @@ from pathlib import Path
 from sparring.contracts.errors import UnknownModel
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import chosen_of, list_checkpoints
-from sparring.run_folder.training_paths import trainings_named
+from sparring.run_folder.layout import trainings_named
 
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (

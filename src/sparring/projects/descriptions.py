@@ -23,7 +23,7 @@ from pydantic import ValidationError
 from sparring.contracts.environments import EnvironmentDescription, FoundEnvironment
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder.files import read_json, write_json
-from sparring.sandbox.read_only import read_only_command
+from sparring.sandbox.support import read_only_command
 
 SECONDS = 60.0
 _INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV")

@@ -1,7 +1,7 @@
 """The verdict of a check: whether the task can be learned, why, and what to do next.
 
 The verdict combines problems in the rollouts, the findings of the audit, the verdicts on the
-rewarded measures (proofs/measure_verdicts.py) and the share of live groups.
+rewarded measures (proofs/learnability.py) and the share of live groups.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from sparring.contracts.summaries import (
     PlayedModel,
 )
 from sparring.proofs.audit import ADVICE
-from sparring.proofs.learnability import has_differing_group, is_passed
-from sparring.proofs.measure_verdicts import describe
+from sparring.proofs.learnability import describe, has_differing_group, is_passed
 
 _HALF = 0.5
 _OFTEN = 0.2  # a problem is reported if it occurs in a larger share of the rollouts

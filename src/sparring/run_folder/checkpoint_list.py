@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sparring.contracts.json import JsonObject
 from sparring.run_folder.files import read_json
-from sparring.run_folder.training_paths import existing_folder
+from sparring.run_folder.layout import existing_folder
 
 MANIFEST = "manifest.json"
 DIFFICULTY = "difficulty.json"

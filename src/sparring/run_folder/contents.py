@@ -1,17 +1,19 @@
-"""The typed contents of a run's folder, for both planes."""
+"""The typed contents of a run's folder, for both planes: its spec, its summary, its metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import MetricsRow
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import RunSpec
 from sparring.contracts.summaries import Summary
-from sparring.run_folder.files import read_json_or_empty, write_json
+from sparring.run_folder.files import read_json_or_empty, read_lines, write_json
 from sparring.run_folder.layout import RunFolder
 
 Kind = TypeVar("Kind", bound=Summary)
@@ -53,3 +55,35 @@ def _validated(model: type[Model], content: Any, place: Path) -> Model:
 def write_summary(folder: RunFolder, summary: Summary) -> None:
     """Write a run's summary."""
     write_json(folder.summary, summary.as_json())
+
+
+def read_history_rows(folder: RunFolder) -> list[MetricsRow]:
+    """Return one row per step. If an attempt resumed from a checkpoint, the later steps of earlier
+    attempts are left out, because they did not lead to the current weights."""
+    rows: dict[int, MetricsRow] = {}
+    attempt = 0
+    for line in read_lines(folder.metrics):
+        if line["attempt"] < attempt:
+            continue  # a late write by a process of an earlier attempt
+        if line["attempt"] > attempt:
+            attempt = line["attempt"]
+            rows = {step: row for step, row in rows.items() if step < line["step"]}
+        rows.setdefault(line["step"], {}).update(line)
+    return [rows[step] for step in sorted(rows)]
+
+
+def sampled(rows: Sequence[MetricsRow], count: int, best: int | None = None) -> list[MetricsRow]:
+    """Return `count` evenly spaced rows, including the first and the last. The row of step `best`
+    replaces the nearest of the others."""
+    if count <= 0:
+        return []
+    if len(rows) <= count:
+        return list(rows)
+    if count == 1:
+        return [rows[-1]]
+    places = [round(number * (len(rows) - 1) / (count - 1)) for number in range(count)]
+    wanted = next((place for place, row in enumerate(rows) if row["step"] == best), None)
+    if wanted is not None and count > 2 and wanted not in places:
+        nearest = min(range(1, count - 1), key=lambda number: abs(places[number] - wanted))
+        places[nearest] = wanted
+    return [rows[place] for place in places]

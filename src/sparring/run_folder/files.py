@@ -1,18 +1,48 @@
-"""Atomic writes and append-only JSON lines: readers see neither partial files nor partial lines."""
+"""Atomic writes and append-only JSON lines: readers see neither partial files nor partial lines.
+
+Locks have a deadline, so that a process suspended with a lock does not block all others.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.json import JsonObject
-from sparring.run_folder.file_locks import wait_for_lock
 
+_POLL_SECONDS = 0.01
 _LOCK_SECONDS = 1.0
+
+
+def wait_for_lock(descriptor: int, seconds: float) -> None:
+    """Wait up to `seconds` for the file's lock, and return with or without it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def file_lock(lock: Path, seconds: float) -> Iterator[None]:
+    """Hold the lock while the body runs. If the lock is not free within `seconds`, the body runs
+    without it, so it must tolerate a second process."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        wait_for_lock(descriptor, seconds)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def dump_line(value: Mapping[str, object]) -> bytes:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 from sparring.contracts.kinds import KINDS
 from sparring.run_folder.events import append_event
-from sparring.run_folder.file_locks import file_lock
-from sparring.run_folder.files import append_line, read_lines
+from sparring.run_folder.files import append_line, file_lock, read_lines
 from sparring.run_folder.layout import RunFolder
 
 _EVENT = "looked"

@@ -1,14 +1,16 @@
-"""The path of every file of a run."""
+"""The ids of runs, and the path of every file of a run."""
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import NewerFormat, RunNotFound
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import FORMAT
-from sparring.run_folder.files import read_json, write_json
+from sparring.run_folder.files import read_json, read_json_or_empty, write_json
 
 RANK = "rank-"
 NULL_PLAYERS = "null-players"
@@ -203,3 +205,69 @@ class RunFolder:
                 "upgrade with `pip install -U sparring`"
             )
         return spec
+
+
+def new_run_id(name: str, now: float, token: str) -> str:
+    """Return an id such as `calculator-20261115-093012-1f2e`."""
+    return f"{slug(name)}-{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now))}-{token}"
+
+
+def slug(name: str) -> str:
+    """Return a name as run ids contain it: lower case, hyphens, at most 40 characters."""
+    return hyphenated(name)[:40] or "run"
+
+
+def hyphenated(name: str) -> str:
+    """Return a name, or the beginning of an id, in lower case and with hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def is_id(name: str) -> bool:
+    """Whether a name has the form of a whole id."""
+    return re.fullmatch(r".+-\d{8}-\d{6}-[0-9a-f]+", name) is not None
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name is safe as one part of a path: no separator, leading dot or glob pattern."""
+    return re.fullmatch(r"[A-Za-z0-9][\w.\-]{0,199}", name) is not None
+
+
+def is_run_of(run: str, name: str) -> bool:
+    """Whether `run` has the form of an id that `new_run_id` makes from `name`."""
+    return re.fullmatch(re.escape(slug(name)) + r"-\d{8}-\d{6}-[0-9a-f]+", run) is not None
+
+
+def short_id(run: str) -> str:
+    """Return the token of an id, by which the run can also be found. The prefix `proof-` or `ship-`
+    is kept."""
+    match = re.fullmatch(r"(proof-|ship-)?.*-\d{8}-\d{6}-([0-9a-f]{4,})", run)
+    return f"{match[1] or ''}{match[2]}" if match else run
+
+
+def whole_path(path: Path) -> Path:
+    """Return the folder of the training run that `path` names by the end of its id. A path that
+    exists, or that no training or several match, is returned unchanged."""
+    found = trainings_named(path)
+    return found[0] if len(found) == 1 else path
+
+
+def existing_folder(path: Path) -> Path | None:
+    """Return `whole_path` of a path if it is a folder, else None."""
+    whole = whole_path(path)
+    try:
+        return whole if whole.is_dir() else None
+    except OSError:  # such as a name that is too long
+        return None
+
+
+def trainings_named(path: Path) -> list[Path]:
+    """Return the training runs beside `path` whose id ends with its name, sorted; none if `path`
+    exists or its folder cannot be read."""
+    try:
+        beside = [] if path.exists() else list(path.parent.iterdir())
+    except OSError:
+        return []
+    named = [each for each in beside if path.name and each.name.endswith(f"-{path.name}")]
+    return sorted(
+        each for each in named if read_json_or_empty(each / "spec.json").get("kind") == "train"
+    )

@@ -1,15 +1,19 @@
 """Converts rollouts to JSON records and back.
 
-Records contain no times, so that equal plays give equal bytes.
+Records contain no times, so that equal plays give equal bytes. Of a long record, the first 64 KiB
+hold the fields that a list shows.
 """
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 from array import array
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 from sparring.contracts.cases import Case, Split
+from sparring.contracts.json import JsonObject
 from sparring.contracts.rollouts import (
     CallFailure,
     Ending,
@@ -27,6 +31,17 @@ from sparring.contracts.rollouts import (
 )
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.verdicts import Judgement, Outcome, Verdict
+
+HEAD_BYTES = 65_536
+_DECODER = json.JSONDecoder()
+_KEY = re.compile(r'[{,]"((?:[^"\\]|\\.){1,80})":')
+_DEFAULTS: JsonObject = {
+    "id": "",
+    "case": {},
+    "detail": "",
+    "answer": "",
+    "judgements": [],
+}
 
 
 class CaseRecord(TypedDict):
@@ -279,3 +294,30 @@ def _unpack(code: str, text: str) -> array[Any]:
     values: array[Any] = array(code)
     values.frombytes(base64.b64decode(text))
     return values
+
+
+def read_head(line: bytes) -> RolloutRecord:
+    """Return the fields at the beginning of a record, up to the first field that is cut off.
+    Missing fields that a list needs are empty, and `is_cut` is true."""
+    text = line[:HEAD_BYTES].decode("ascii", "replace")
+    found: JsonObject = {}
+    place = 0
+    while (match := _KEY.match(text, place)) is not None:
+        try:
+            value, place = _DECODER.raw_decode(text, match.end())
+        except (ValueError, RecursionError):
+            break
+        found[match[1]] = value
+    case = {"id": "", "input": None, **(found.get("case") or _cut_case(text))}
+    return cast("RolloutRecord", {**_DEFAULTS, **found, "case": case, "is_cut": True})
+
+
+def _cut_case(text: str) -> JsonObject:
+    """Return the id of a case whose input is cut off."""
+    match = re.search(r'"case":\{"id":', text)
+    if match is None:
+        return {}
+    try:
+        return {"id": _DECODER.raw_decode(text, match.end())[0]}
+    except ValueError:
+        return {}

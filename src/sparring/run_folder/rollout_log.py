@@ -20,26 +20,23 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Rollout
 from sparring.run_folder.files import dump_line
-from sparring.run_folder.record_heads import HEAD_BYTES, read_head
-from sparring.run_folder.records import RolloutRecord, to_record
-from sparring.run_folder.rollout_shards import (
+from sparring.run_folder.records import HEAD_BYTES, RolloutRecord, read_head, to_record
+from sparring.run_folder.shard_files import (
     ENTRY_BYTES,
     SHARD_ROLLOUTS,
     Entry,
-    find_digest,
-    index_path,
-    line_places,
-    pack_entry,
-    unpack_entries,
-    unpack_entry,
-)
-from sparring.run_folder.shard_files import (
     ShardLines,
     compress,
     expand,
+    find_digest,
+    index_path,
     is_compressed,
+    line_places,
+    pack_entry,
     plain_path,
     remove,
+    unpack_entries,
+    unpack_entry,
 )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.json import Beat
-from sparring.contracts.sampling import SamplingServers
+from sparring.contracts.training import SamplingServers
 from sparring.run_folder.files import read_json, read_json_or_empty, write_json
 from sparring.run_folder.layout import RunFolder
 

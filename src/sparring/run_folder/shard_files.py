@@ -1,4 +1,5 @@
-"""The lines of a shard on disk: plain while they are written, compressed once the shard is full.
+"""A shard on disk: an index with one fixed-size entry per rollout, and the rollouts as lines, which
+are plain while they are written and compressed once the shard is full.
 
 A compressed shard is a series of zstd frames of whole lines, followed by the seek table of zstd's
 seekable format. Reading a line decompresses one frame, and `zstd -d` restores the plain file. The
@@ -7,10 +8,13 @@ offsets in the index are offsets in the plain file, so compression does not chan
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass
 from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
@@ -18,14 +22,111 @@ from types import TracebackType
 
 from backports import zstd
 
+from sparring.contracts.rollouts import Ending, Rollout
 from sparring.run_folder.files import sync_folder
 
+SHARD_ROLLOUTS = 4096
+_ENTRY = struct.Struct("<QQIIffBBHI")
+ENTRY_BYTES = _ENTRY.size  # 40
+# An ending is stored as its position in this tuple: append, never reorder.
+_ENDINGS = (
+    Ending.ANSWERED,
+    Ending.UNPARSABLE_CALL,
+    Ending.UNKNOWN_TOOL,
+    Ending.TOOL_DEADLINE,
+    Ending.TURN_LIMIT,
+    Ending.TOKEN_BUDGET,
+    Ending.INVALID_OUTPUT,
+    Ending.INPUT_GUARDRAIL,
+    Ending.OUTPUT_GUARDRAIL,
+    Ending.TOOL_GUARDRAIL,
+    Ending.ROLLOUT_DEADLINE,
+    Ending.INFRASTRUCTURE_ERROR,
+    Ending.NO_MODEL_CALL,
+)
 _FRAME_BYTES = 1 << 18  # of plain lines: repeated prompts compress well, and reads stay fast
 _LEVEL = 3
 _SKIPPABLE = struct.Struct("<II")  # magic number, size of the table
 _FRAME = struct.Struct("<II")  # compressed and plain size
 _FOOTER = struct.Struct("<IBI")  # number of frames, descriptor, magic number
 _TABLE_MAGIC, _FOOTER_MAGIC = 0x184D2A5E, 0x8F92EAB1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """The index entry of one rollout, readable without opening its shard."""
+
+    id_digest: int
+    offset: int
+    length: int
+    step: int
+    reward: float | None
+    seconds: float
+    ending: Ending
+    tool_calls: int
+    sampled: int
+
+
+def id_digest(rollout_id: str) -> int:
+    """Return the 64-bit digest of an id that index entries contain."""
+    return int.from_bytes(hashlib.sha256(rollout_id.encode()).digest()[:8], "little")
+
+
+def pack_entry(rollout: Rollout, seconds: float, *, offset: int, length: int) -> bytes:
+    """Return the index entry of a rollout whose line begins at `offset`."""
+    return _ENTRY.pack(
+        id_digest(rollout.id),
+        offset,
+        length,
+        rollout.key.step,
+        math.nan if rollout.reward is None else rollout.reward,
+        seconds,
+        _ENDINGS.index(rollout.ending),
+        0,
+        min(len(rollout.tool_calls), 0xFFFF),
+        rollout.tokens.sampled,
+    )
+
+
+def unpack_entries(block: bytes) -> Iterator[Entry]:
+    """Yield the complete entries in a block of an index."""
+    for place in range(0, len(block) - ENTRY_BYTES + 1, ENTRY_BYTES):
+        yield unpack_entry(block[place : place + ENTRY_BYTES])
+
+
+def unpack_entry(block: bytes) -> Entry:
+    """Return the entry in exactly `ENTRY_BYTES` bytes of an index."""
+    digest, offset, length, step, reward, seconds, ending, _, calls, sampled = _ENTRY.unpack(block)
+    return Entry(
+        id_digest=digest,
+        offset=offset,
+        length=length,
+        step=step,
+        reward=None if math.isnan(reward) else reward,
+        seconds=seconds,
+        ending=_ENDINGS[ending],
+        tool_calls=calls,
+        sampled=sampled,
+    )
+
+
+def line_places(block: bytes) -> list[tuple[int, int]]:
+    """Return the start and end offset of the line of each entry in a block."""
+    return [(entry[1], entry[1] + entry[2]) for entry in _ENTRY.iter_unpack(block)]
+
+
+def find_digest(block: bytes, rollout_id: str) -> int | None:
+    """Return the number of the entry with this id in a block; None if there is none."""
+    digest = struct.pack("<Q", id_digest(rollout_id))
+    place = block.find(digest)
+    while place >= 0 and place % ENTRY_BYTES:
+        place = block.find(digest, place + 1)
+    return place // ENTRY_BYTES if place >= 0 else None
+
+
+def index_path(folder: Path, shard: int) -> Path:
+    """Return the path of a shard's index."""
+    return folder / f"{shard:05d}.idx"
 
 
 def plain_path(folder: Path, shard: int) -> Path:

@@ -1,15 +1,26 @@
-"""Reads the rollout logs of a run, one per rank or player, as a single log."""
+"""Reads the rollout logs of a run, one per rank or player, as a single log.
+
+`candidates` searches the raw lines without parsing them, at about a gigabyte per second: the caller
+parses the record to decide whether it matches.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.rollouts import Rollout
 from sparring.run_folder.layout import RANK
-from sparring.run_folder.records import RolloutRecord
+from sparring.run_folder.records import RolloutRecord, from_record
 from sparring.run_folder.rollout_log import Item, RolloutLog, Window
-from sparring.run_folder.rollout_shards import Entry
+from sparring.run_folder.shard_files import Entry
+
+WINDOW_BYTES = 4_000_000
+MAX_BYTES = 200_000_000  # limit of bytes read for one page
+_PLAIN = re.compile(r"[ -~]+")
 
 
 class ShardedLog:
@@ -116,3 +127,40 @@ class ShardedLog:
             if first < last:
                 yield name, log, first, last
             before += size
+
+
+def needle_of(text: str) -> bytes:
+    """Return the longest ASCII part of a text, in lower case, as it appears in a JSON line.
+
+    Other characters are left to the comparison with the record, because their lower case is not
+    unique. A few characters that become ASCII in lower case, such as the Kelvin sign, are missed.
+    """
+    parts = _PLAIN.findall(text)
+    longest = max(parts, key=len, default="")
+    return json.dumps(longest)[1:-1].lower().encode()
+
+
+def candidates(
+    log: ShardedLog, needles: Sequence[bytes], ranges: Sequence[range]
+) -> Iterator[tuple[int, bool]]:
+    """Yield `(position, True)` for each line that contains every needle. After `MAX_BYTES`, yield
+    `(position, False)` with the first unread position, and end."""
+    wanted = [each for each in needles if each]
+    read = 0
+    for each in ranges:
+        for window in log.windows(each.start, each.stop, WINDOW_BYTES):
+            if read >= MAX_BYTES:
+                yield window.start, False
+                return
+            read += len(window.data)
+            data = window.data.lower()
+            if all(needle in data for needle in wanted):
+                for number, (low, high) in enumerate(window.places):
+                    if all(data.find(needle, low, high) >= 0 for needle in wanted):
+                        yield window.start + number, True
+
+
+def read_rollouts(places: Sequence[Path]) -> list[Rollout]:
+    """Return every rollout of the logs, in order; logs that do not exist are skipped."""
+    log = ShardedLog([place for place in places if place.is_dir()])
+    return [from_record(record) for record in log.records(0, len(log))]

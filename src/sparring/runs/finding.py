@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
-from sparring.run_folder.ids import hyphenated, is_id, is_plain_name, is_run_of, slug
+from sparring.run_folder.layout import hyphenated, is_id, is_plain_name, is_run_of, slug
 
 _MOST_NAMED = 200  # runs that are searched for one of a kind
 

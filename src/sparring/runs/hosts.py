@@ -20,8 +20,7 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import Beat, JsonObject
 from sparring.run_folder import RunFolder
-from sparring.run_folder.file_locks import file_lock
-from sparring.run_folder.files import read_json, read_json_or_empty, write_json
+from sparring.run_folder.files import file_lock, read_json, read_json_or_empty, write_json
 from sparring.runs.causes import Cause, ExitedProcess, cause_of_exit, memory_kills
 from sparring.runs.history import HistoryRead, read_history
 from sparring.runs.processes import ProcessIdentity, identity_of

@@ -18,7 +18,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
 
 from sparring.contracts.errors import InfrastructureError, InvalidInput, MissingPackage
-from sparring.run_folder.file_locks import file_lock
+from sparring.run_folder.files import file_lock
 from sparring.runs.index_rows import Row, columns_of
 
 VERSION = 3

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
-from sparring.run_folder.file_locks import file_lock
+from sparring.run_folder.files import file_lock
 from sparring.runs.claims import newest_epoch
 from sparring.runs.history import History, read_history
 from sparring.runs.launcher import SupervisorPresence, handle_of

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.json import Beat, JsonObject
-from sparring.contracts.services import Service
-from sparring.contracts.specs import RunSpec
+from sparring.contracts.specs import RunSpec, Service
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec

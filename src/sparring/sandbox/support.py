@@ -1,11 +1,16 @@
-"""Runs a trial program to find out whether this machine can sandbox programs, and how."""
+"""Runs a trial program to find out whether this machine can sandbox programs, and how.
+
+`read_only_command` wraps the inspection of the user's own code in a looser, read-only sandbox.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,3 +124,20 @@ def _is_set(path: str, value: str) -> bool:
         return Path(path).read_text().strip() == value
     except OSError:
         return False
+
+
+def read_only_command(command: Sequence[str]) -> list[str]:
+    """Wrap `command` so that it can read all files, but cannot change them, see other processes or
+    reach a network. Returns `command` unchanged if bubblewrap does not work."""
+    support = probe()
+    if not support.works:
+        return list(command)
+    arguments = [support.bwrap, "--die-with-parent", "--new-session", "--ro-bind", "/", "/"]
+    arguments += ["--unshare-pid", "--unshare-net", "--unshare-ipc"]
+    arguments += ["--proc", "/proc", "--dev", "/dev"]
+    arguments += ["--setenv", "TMPDIR", "/dev/shm"]  # noqa: S108 - private and writable
+    if os.geteuid() == 0:
+        arguments += ["--cap-drop", "ALL"]
+    else:
+        arguments += ["--unshare-user"]
+    return [*arguments, "--", *command]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, LockedConfig, LockedField, SettingError
-from sparring.contracts.sampling import as_table
 from sparring.contracts.specs import Table
+from sparring.contracts.training import as_table
 
 # Sparring does not define the fields of these tables. A value in them may be a table with any keys,
 # even dotted ones, and is treated as one value.

@@ -14,10 +14,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, Field, ValidationError
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.guards import Action
 from sparring.contracts.json import JsonObject
-from sparring.contracts.sampling import SamplingServers
 from sparring.contracts.specs import Frozen, Table
+from sparring.contracts.training import Action, SamplingServers
 from sparring.settings.fields import (
     MODELS,
     PLAYED,

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.contracts.limits import Limits
 from sparring.contracts.policies import Encoded, Reply
 from sparring.contracts.rollouts import Message, Rollout, TokenKind
+from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
 from sparring.player.player import ContextFactory
 from sparring.player.worlds import end_world

@@ -28,7 +28,7 @@ from sparring.contracts.errors import (
     InvalidInput,
     MissingPackage,
 )
-from sparring.contracts.services import Service
+from sparring.contracts.specs import Service
 from sparring.services import NO_PROXY, running
 
 VARIABLE = "LLAMA_CPP_PATH"

@@ -13,7 +13,7 @@ from sparring.policies.families import Family
 from sparring.policies.model_names import locate
 from sparring.policies.pretrained import load_tokenizer, load_weights, max_positions_of
 from sparring.policies.quantized_base import load_rounded, quantization_of
-from sparring.run_folder.training_paths import existing_folder
+from sparring.run_folder.layout import existing_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 _DTYPES = ("float32", "bfloat16", "float16")

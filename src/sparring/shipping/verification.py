@@ -1,6 +1,11 @@
 """Verifies an artefact against its checkpoint: stop tokens, default sampling parameters, prompts,
 log-probabilities.
 
+Prompts are compared as text and as ids. For log-probabilities, recorded rollouts are replayed: at
+up to 256 sampled tokens, the artefact's distribution is compared with the checkpoint's. A server
+returns only its most probable tokens; the others are merged into one token, so the KL divergence is
+a lower bound.
+
 A fault raises FaultyArtefact, whose message names the cause. `jobs/ship/behaviour.py` compares the
 rollouts of artefact and checkpoint.
 """
@@ -8,33 +13,293 @@ rollouts of artefact and checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sparring.contracts.errors import FaultyArtefact
-from sparring.contracts.summaries import Gap
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.summaries import Gap, PromptCheck
 from sparring.policies.codec import ChatCodec
+from sparring.shipping.artefacts import check_adapter_names
 from sparring.shipping.conversations import EncodedChat
-from sparring.shipping.distribution import (
-    BOUNDS,
-    INFORMATION,
-    Position,
-    check_gap,
-    gap_between,
-    gap_to_server,
-    log_probabilities,
-)
 from sparring.shipping.llama_cpp import LlamaServer
-from sparring.shipping.prompt_check import FolderTarget, ServerTarget, check_prompts
 from sparring.shipping.source import Source, adapted, load_base, load_trained
-from sparring.shipping.tokenizer_files import SAMPLING
-from sparring.shipping.weights import check_adapter_names
+from sparring.shipping.template import SAMPLING, chat_messages, template_messages
 
+MAX_POSITIONS = 256
+_TOP = 100
+_TINY = 1e-12
+_BEFORE, _AFTER = 24, 60
 _CLOSE = 1e-3
 _UNMOVED = 1e-6
 _SUSPICIOUS = 0.1  # above this share of training's KL, an artefact is also compared with the base
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position in a rollout: the ids before it, and the id that was sampled there."""
+
+    before: list[int]
+    sampled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The largest accepted gap of a precision. None: the gap is only reported."""
+
+    mean: float | None
+    largest: float | None
+
+
+BOUNDS = {
+    "float32": Bound(1e-4, 1e-3),
+    "bfloat16": Bound(5e-2, None),
+    "float16": Bound(5e-3, None),
+    "f32": Bound(5e-3, 1e-1),  # llama.cpp keeps keys and values in F16
+    "f16": Bound(5e-3, 1e-1),
+    "q8_0": Bound(5e-2, None),
+}
+INFORMATION = Bound(None, None)
+
+
+def positions_of(rollouts: Sequence[Rollout], limit: int = MAX_POSITIONS) -> list[Position]:
+    """Return at most `limit` positions: the first sampled tokens of each row, equally many."""
+    rows = [row for rollout in rollouts for row in rollout.rows if row.sampled]
+    if not rows:
+        return []
+    share = max(1, limit // len(rows))
+    places: list[Position] = []
+    for row in rows:
+        ids, mask = row.ids.tolist(), row.mask()
+        sampled = [at for at, is_sampled in enumerate(mask) if is_sampled and at]
+        places += [Position(ids[:at], ids[at]) for at in sampled[:share]]
+    return places[:limit]
+
+
+def log_probabilities(model: Any, positions: Sequence[Position]) -> Any:
+    """Return the log-probabilities of all tokens at each position, one row per position."""
+    import torch
+
+    rows = []
+    with torch.inference_mode():
+        for longest, group in _by_row(positions):
+            ids = torch.tensor([[*longest.before, longest.sampled]], device=model.device)
+            logits = model(input_ids=ids).logits[0].float().cpu()
+            rows += [torch.log_softmax(logits[len(each.before) - 1], -1) for each in group]
+    return torch.stack(rows)
+
+
+def _by_row(positions: Sequence[Position]) -> Iterator[tuple[Position, list[Position]]]:
+    """Yield the longest position of each row, with all its positions: a forward pass over the
+    longest covers all."""
+    group: list[Position] = []
+    for position in positions:
+        previous = group[-1] if group else None
+        if previous is not None and position.before[: len(previous.before)] != previous.before:
+            yield group[-1], group
+            group = []
+        group.append(position)
+    if group:
+        yield group[-1], group
+
+
+def gap_between(ours: Any, theirs: Any, positions: Sequence[Position]) -> Gap:
+    """Return the gap between full distributions at the same positions."""
+    sampled = [position.sampled for position in positions]
+    index = range(len(sampled))
+    differences = (theirs[index, sampled] - ours[index, sampled]).abs()
+    divergence = (ours.exp() * (ours - theirs)).sum(-1).clamp(min=0)
+    best = int((ours.argmax(-1) == theirs.argmax(-1)).sum())
+    return Gap(
+        len(sampled),
+        float(differences.mean()),
+        float(differences.max()),
+        float(divergence.mean()),
+        best,
+    )
+
+
+def gap_to_server(ours: Any, server: LlamaServer, positions: Sequence[Position]) -> Gap:
+    """Return the gap between full distributions and a server's most probable tokens."""
+    differences, divergences, best, unseen = [], [], 0, 0
+    for number, position in enumerate(positions):
+        row, found = ours[number], server.next_logprobs(position.before, position.sampled, _TOP)
+        if not found:
+            raise FaultyArtefact("llama.cpp returns no log-probabilities; use a newer version")
+        divergences.append(_bucketed(row, found))
+        best += int(row.argmax()) == max(found, key=lambda token: found[token])
+        if position.sampled in found:
+            differences.append(abs(found[position.sampled] - float(row[position.sampled])))
+        else:
+            unseen += 1
+    count = max(1, len(differences))
+    return Gap(
+        len(positions),
+        sum(differences) / count,
+        max(differences, default=math.inf),
+        sum(divergences) / max(1, len(divergences)),
+        best,
+        unseen,
+    )
+
+
+def _bucketed(row: Any, found: dict[int, float]) -> float:
+    """Return the KL divergence over a server's tokens, with all others merged into one."""
+    total, ours_seen, theirs_seen = 0.0, 0.0, 0.0
+    for token, theirs in found.items():
+        ours = float(row[token])
+        total += math.exp(ours) * (ours - theirs)
+        ours_seen += math.exp(ours)
+        theirs_seen += math.exp(theirs)
+    ours_rest, theirs_rest = max(1 - ours_seen, _TINY), max(1 - theirs_seen, _TINY)
+    if ours_rest > 1e-6:  # rounding errors dominate a smaller rest
+        total += ours_rest * math.log(ours_rest / theirs_rest)
+    return max(total, 0.0)
+
+
+def check_gap(gap: Gap, bound: Bound, *, trained_from_base: float) -> str:
+    """Raise FaultyArtefact if the gap exceeds its bound. Return a warning if the divergence exceeds
+    a third of the divergence between checkpoint and base, else an empty string."""
+    shown = f"mean {gap.mean:.2g}, largest {gap.largest:.2g}, KL {gap.kl:.2g}"
+    learned = f"training moved the model by KL {trained_from_base:.2g}"
+    if bound.mean is not None and gap.mean > bound.mean:
+        raise FaultyArtefact(
+            f"the log-probabilities differ from the checkpoint's ({shown}; the bound on the mean "
+            f"is {bound.mean:g}; {learned}), so the artefact has other weights"
+        )
+    if bound.largest is not None and gap.largest > bound.largest:
+        raise FaultyArtefact(
+            f"the log-probabilities differ from the checkpoint's ({shown}; the bound on the "
+            f"largest is {bound.largest:g}; {learned}), so the artefact has other weights"
+        )
+    if gap.kl > trained_from_base / 3 > 0:
+        return (
+            f"{learned}, and conversion by KL {gap.kl:.2g}: the conversion may have undone part of "
+            "the training"
+        )
+    return ""
+
+
+class Target(Protocol):
+    """Renders and tokenises chats with the template and vocabulary of an artefact."""
+
+    def render(self, conversation: EncodedChat) -> str:
+        """Return the conversation's prompt as text."""
+        ...
+
+    def tokenize(self, text: str) -> list[int]:
+        """Return the ids of a prompt."""
+        ...
+
+
+class FolderTarget:
+    """The tokenizer files of a shipped folder, as transformers and vLLM load them."""
+
+    def __init__(self, folder: Path) -> None:
+        from transformers import AutoTokenizer
+
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def render(self, conversation: EncodedChat) -> str:
+        """Render with the shipped template."""
+        return str(
+            self.tokenizer.apply_chat_template(
+                template_messages(chat_messages(conversation.messages)),
+                tools=list(conversation.tools) or None,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+        )
+
+    def tokenize(self, text: str) -> list[int]:
+        """Tokenise with the shipped tokenizer."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+class ServerTarget:
+    """A llama.cpp server, with the template and vocabulary of its GGUF file."""
+
+    def __init__(self, server: LlamaServer) -> None:
+        self._server = server
+
+    def render(self, conversation: EncodedChat) -> str:
+        """Render as the server does for a chat request."""
+        return self._server.render(chat_messages(conversation.messages), conversation.tools)
+
+    def tokenize(self, text: str) -> list[int]:
+        """Tokenise as the server does for a chat request."""
+        return self._server.tokenize(text, add_special=True)
+
+
+def check_prompts(
+    conversations: Sequence[EncodedChat], target: Target, codec: ChatCodec
+) -> PromptCheck:
+    """Compare the prompts and ids of all conversations with the trained ones. Raises FaultyArtefact
+    at the first difference; the message states its position."""
+    tokens = skipped = 0
+    for conversation in conversations:
+        trained = codec.decode(conversation.ids)
+        if codec.tokenizer(trained, add_special_tokens=False)["input_ids"] != list(
+            conversation.ids
+        ):
+            skipped += 1
+            continue
+        text = target.render(conversation)
+        if text != trained:
+            raise FaultyArtefact(_other_text(conversation, trained, text))
+        found = target.tokenize(text)
+        if found != conversation.ids.tolist():
+            raise FaultyArtefact(_other_ids(conversation, found, codec))
+        tokens += len(found)
+    return PromptCheck(len(conversations) - skipped, tokens, skipped)
+
+
+def check_trained_ids(conversation: EncodedChat, trained: array[int], codec: ChatCodec) -> None:
+    """Raise FaultyArtefact if the agent's prompt differs from the prompt of a logged rollout: the
+    agent's instructions, tools or template have changed since."""
+    if trained and trained != conversation.ids:
+        difference = _difference(codec.decode(trained), codec.decode(conversation.ids))
+        raise FaultyArtefact(
+            f"the agent's prompt is no longer the trained one: case {conversation.case} differs "
+            f"{difference}. Restore the agent's instructions and tools, or train again"
+        )
+
+
+def _other_text(conversation: EncodedChat, trained: str, text: str) -> str:
+    names = [str(tool["function"]["name"]) for tool in conversation.tools]
+    missing = [name for name in names if name in trained and name not in text]
+    if missing:
+        cause = f"the template leaves out the tools ({', '.join(missing)} are missing)"
+    else:
+        cause = "the template renders a different prompt"
+    return f"{cause}: case {conversation.case} differs {_difference(trained, text)}"
+
+
+def _other_ids(conversation: EncodedChat, found: list[int], codec: ChatCodec) -> str:
+    expected = conversation.ids.tolist()
+    place = _first_difference(expected, found)
+    return (
+        f"the tokenizer splits or numbers the same text differently: case {conversation.case} "
+        f"differs at token {place} of {len(expected)}, in "
+        f"{codec.decode(array('i', expected[max(0, place - 4) : place + 4]))!r}: trained on "
+        f"{expected[place : place + 4]}, the artefact gives {found[place : place + 4]}"
+    )
+
+
+def _difference(trained: str, text: str) -> str:
+    place = _first_difference(trained, text)
+    start = max(0, place - _BEFORE)
+    ours, theirs = trained[start : place + _AFTER], text[start : place + _AFTER]
+    return f"at character {place}: trained on {ours!r}, the artefact gives {theirs!r}"
+
+
+def _first_difference(ours: Sequence[Any], theirs: Sequence[Any]) -> int:
+    pairs = enumerate(zip(ours, theirs, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,6 @@
-"""Sources of raw records with random access; files are not loaded into memory."""
+"""Sources of raw records with random access: files, which are not loaded into memory, JSON arrays,
+dataset dictionaries and Inspect tasks. Chats become the SDK's input items.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,12 @@ import json
 import os
 import tempfile
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from sparring.contracts.errors import SuiteError
+from sparring.contracts.json import JsonObject
 
 Record = Mapping[str, Any]  # what the user wrote: its columns are theirs
 
@@ -152,3 +155,118 @@ def csv_rows(path: Path) -> Iterator[Record]:
             raise SuiteError(
                 f"{path}:{reader.line_num + 1} cannot be read ({error}); use JSONL for long texts"
             ) from error
+
+
+def json_records(path: Path) -> list[Record]:
+    """Return the items of a JSON file that contains an array."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise SuiteError(f"{path} cannot be read: {error.strerror}; give a JSON file") from error
+    except (ValueError, RecursionError) as error:
+        raise SuiteError(
+            f"{path} is not JSON: {error}; if it has one object per line, use from_jsonl"
+        ) from error
+    if not isinstance(content, list):
+        raise SuiteError(f"{path} contains {type(content).__name__}, not an array of objects")
+    return content
+
+
+def records_by_split(datasets: Mapping[str, Any]) -> Iterator[Record]:
+    """Yield the records of a dictionary of datasets, each with its dataset's key as `split`."""
+    for split, dataset in datasets.items():
+        for record in dataset:
+            yield {**record, "split": split}
+
+
+def inspect_records(task: Any) -> Iterator[Record]:
+    """Yield a record per Inspect sample: its metadata, and `id`, `input` and `expected`."""
+    samples = getattr(task, "dataset", task)
+    if isinstance(samples, str | Mapping) or not hasattr(samples, "__iter__"):
+        raise SuiteError(
+            f"Suite.from_inspect takes a task or a dataset of Inspect, not {type(task).__name__}"
+        )
+    for number, sample in enumerate(samples):
+        if not hasattr(sample, "input"):
+            raise SuiteError(f"sample {number} has no input; give a dataset of Inspect's samples")
+        choices = getattr(sample, "choices", None)
+        given = getattr(sample, "id", None)
+        yield {
+            **(getattr(sample, "metadata", None) or {}),
+            "id": str(number if given is None else given),
+            "input": _inspect_input(sample.input, choices),
+            "expected": _inspect_target(sample.target),
+        }
+
+
+def _inspect_input(given: Any, choices: Sequence[str] | None) -> Any:
+    """Return the input with its choices as lettered lines, because targets are letters."""
+    listed = "".join(f"\n{chr(65 + place)}) {text}" for place, text in enumerate(choices or ()))
+    if isinstance(given, str):
+        return given + listed
+    messages = [
+        {"role": message.role, "content": message.text}
+        for message in given
+        if message.role in ("system", "user", "assistant")
+    ]
+    if len(messages) != len(given):
+        raise SuiteError(
+            "a sample has tool messages, which from_inspect cannot convert; "
+            "use Suite.from_records instead"
+        )
+    if listed:
+        messages[-1]["content"] += listed
+    return messages
+
+
+def _inspect_target(target: Any) -> Any:
+    """Return the expected answer; a list of several targets means that any of them is right."""
+    if isinstance(target, list | tuple):
+        return target[0] if len(target) == 1 else list(target)
+    return target
+
+
+def to_input_items(messages: Sequence[Any], where: str) -> list[JsonObject]:
+    """Return a conversation as input items: each tool call and each result becomes an item.
+
+    Items that are already in the SDK's form are unchanged. `where` names the record in errors.
+    """
+    return [item for message in messages for item in _items(message, where)]
+
+
+def _items(message: Any, where: str) -> Iterator[JsonObject]:
+    if not isinstance(message, Mapping):
+        raise SuiteError(
+            f"the input of {where} contains a value of type {type(message).__name__}; an input "
+            'is a text, or a list of messages such as {"role": "user", "content": "…"}'
+        )
+    role, calls = message.get("role"), message.get("tool_calls")
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        if not isinstance(call_id, str):
+            raise SuiteError(f"{where} has a tool message without the `tool_call_id` of its call")
+        output = message.get("content") or ""
+        yield {"type": "function_call_output", "call_id": call_id, "output": output}
+    elif role == "assistant" and calls:
+        if message.get("content"):
+            yield {"role": "assistant", "content": message["content"]}
+        for call in calls:
+            yield _call(call, where)
+    elif "tool_calls" in message or "tool_call_id" in message:
+        kept = {name: value for name, value in message.items() if name in ("role", "content")}
+        yield kept
+    else:
+        yield dict(message)
+
+
+def _call(call: Any, where: str) -> JsonObject:
+    function: Any = call.get("function") if isinstance(call, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    if not isinstance(name, str) or not isinstance(call.get("id"), str):
+        raise SuiteError(
+            f"{where} has a tool call without an id or a function name; write it as "
+            '{"id": "…", "function": {"name": "…", "arguments": "{…}"}}'
+        )
+    arguments = function.get("arguments") or "{}"
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return {"type": "function_call", "call_id": call["id"], "name": name, "arguments": text}

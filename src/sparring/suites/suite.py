@@ -15,9 +15,6 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SplitTooSmall, SuiteError
 from sparring.contracts.rollouts import clean_text
 from sparring.contracts.specs import Table
-from sparring.suites.chat_format import to_input_items
-from sparring.suites.copies import CopyDetector, json_line
-from sparring.suites.other_tools import inspect_records, json_records, records_by_split
 from sparring.suites.promptfoo import promptfoo_records
 from sparring.suites.records import (
     JsonlRecords,
@@ -25,10 +22,21 @@ from sparring.suites.records import (
     Record,
     Records,
     csv_rows,
+    inspect_records,
     is_json,
+    json_records,
+    records_by_split,
     spool,
+    to_input_items,
 )
-from sparring.suites.splitting import SPLIT_NAMES, Splitter, input_digest, question_digest
+from sparring.suites.splitting import (
+    SPLIT_NAMES,
+    CopyDetector,
+    Splitter,
+    input_digest,
+    json_line,
+    question_digest,
+)
 
 Column = str | Callable[[Record], Any]
 _SPLITS = tuple(Split)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.proof_specs import AuditSpec
+from sparring.contracts.kinds import AuditSpec
 from sparring.contracts.summaries import Fault
 from sparring.proofs.audit import ADVICE
 from sparring.run_folder import RunFolder

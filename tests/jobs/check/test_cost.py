@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.summaries import LiveShare
 from sparring.contracts.training import TrainSettings
 from sparring.engine.dry_run import DryRun, DryStep

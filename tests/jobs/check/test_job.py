@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.specs import COMMAND, EndpointSpec, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings
 from sparring.jobs.check.play import CheckPlay

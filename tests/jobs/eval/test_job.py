@@ -16,10 +16,10 @@ from sparring.environments import Environment
 from sparring.environments.task import Task
 from sparring.jobs.eval import job
 from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.rollout_reading import read_rollouts
 from sparring.jobs.run_job import Attempt
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
+from sparring.run_folder.sharded_log import read_rollouts
 from sparring.suites import Suite
 from tests.jobs.run_here import last_event, run_here
 from tests.servers import ChatServer

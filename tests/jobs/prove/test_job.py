@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted
-from sparring.contracts.proof_specs import ProveSpec
+from sparring.contracts.kinds import ProveSpec
 from sparring.operations.operation import Caller, Role
 from sparring.operations.reporting import CompareRuns, compare_runs
 from sparring.operations.run_views import LogQuery, ResultsQuery, RunQuery

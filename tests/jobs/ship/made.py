@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSpec
 from sparring.engine.checkpoints import Checkpoints, Identity

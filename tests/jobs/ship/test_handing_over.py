@@ -18,7 +18,7 @@ def test_a_model_is_uploaded_only_if_the_verdict_is_fine(
     is_fine: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr("sparring.shipping.hub.upload", lambda *what: sent.append(what) or "url")
+    monkeypatch.setattr("sparring.shipping.folder.upload", lambda *what: sent.append(what) or "url")
     spec = SimpleNamespace(hub="me/porter", upload=True, register_with_ollama=False)
     ship = SimpleNamespace(place=tmp_path)
     context: Any = SimpleNamespace(spec=spec, source=None, ship=ship)

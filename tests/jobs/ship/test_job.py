@@ -14,12 +14,12 @@ import pytest
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import FaultyArtefact, InvalidInput, NotEnoughSpace
-from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.kinds import Form, ShipSpec
 from sparring.jobs.ship import handing_over, verifying
 from sparring.jobs.ship.job import ShipJob
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
-from sparring.shipping import artefacts, gguf_support
+from sparring.shipping import artefacts
 from sparring.shipping.folder import ShipFolder, verify_folder_digests
 from sparring.shipping.llama_cpp import find_llama_cpp, served
 from sparring.suites import Suite
@@ -263,7 +263,7 @@ def test_an_existing_folder_a_read_only_one_and_a_full_disk_are_refused(
 def test_a_model_that_has_no_gguf_form_is_shipped_in_the_others_with_a_warning(
     proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gguf_support, "gguf_problem", lambda _: "this model is a MambaForCausalLM")
+    monkeypatch.setattr(artefacts, "gguf_problem", lambda _: "this model is a MambaForCausalLM")
     spec = ship_spec(proved, tmp_path / "porter", cases=0, validation_cases=1)
     summary = shipped(new_shipment(proved, "arch", spec))
     assert [row["name"] for row in summary["artefacts"]] == ["merged"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.ship_specs import Form
+from sparring.contracts.kinds import Form
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow
 from sparring.jobs.ship.verdict import choose, verdict_of
 from sparring.shipping.artefacts import Artefact

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.specs import EvalSpec, PlaySettings
 from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSettings, TrainSpec

@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import asdict
 
-from sparring.contracts.proof_specs import AuditSpec
+from sparring.contracts.kinds import AuditSpec
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import AdvisedFinding, AuditSummary
 from sparring.environments.task import Task

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparring.contracts.cases import Split
-from sparring.contracts.proof_specs import CheckSpec, ProveSpec
+from sparring.contracts.kinds import CheckSpec, ProveSpec
 from sparring.contracts.summaries import LiveShare, PlanEstimate
 from sparring.engine.configuration import plan_of
 from sparring.engine.dry_run import DryRun, memory_used

@@ -17,7 +17,7 @@ from typing import Any
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughMemory, SparringError
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
 from sparring.contracts.summaries import AuditFinding, CheckSummary, LiveShare, MeasureVerdict, Note
@@ -39,8 +39,7 @@ from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import audit
 from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, judge
 from sparring.proofs.eval_summary import EvalTally
-from sparring.proofs.learnability import bands, live_shares, outcomes_of
-from sparring.proofs.measure_verdicts import judge_measures
+from sparring.proofs.learnability import bands, judge_measures, live_shares, outcomes_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import write_summary
 

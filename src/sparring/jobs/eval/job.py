@@ -19,8 +19,8 @@ from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import Task
+from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
-from sparring.jobs.progress import Progress, ProgressHeartbeat
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.player import Play

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 from sparring.contracts.cases import Case, digest_of
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunChanged, SparringError
+from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.policies import Policy
-from sparring.contracts.proof_specs import ProveSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import FORMAT, PolicySpec
 from sparring.contracts.summaries import AuditFinding, ProveSummary
 from sparring.environments import load_environment
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
+from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
-from sparring.jobs.progress import Progress, ProgressHeartbeat
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.player import Play

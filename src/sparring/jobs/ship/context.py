@@ -1,4 +1,4 @@
-"""The state that all stages of a shipment share."""
+"""The checkpoint of a shipment, and the state that all its stages share."""
 
 from __future__ import annotations
 
@@ -6,24 +6,30 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from sparring.contracts.errors import CheckpointError, InvalidInput
+from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.ship_specs import ShipSpec
 from sparring.contracts.summaries import ArtefactRow, ProveSummary
+from sparring.engine.checkpoints import verify
 from sparring.environments.task import Task
-from sparring.jobs.rollout_reading import read_rollouts
-from sparring.jobs.ship.opening import sibling_run
-from sparring.jobs.ship.playing import ShipPlayer, served_artefact
+from sparring.jobs.run_lock import report_event
+from sparring.jobs.ship.playing import CHECKPOINT, ShipPlayer, served_artefact
+from sparring.policies.families import Family, family_named
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import Checkpoint
+from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.contents import read_summary
-from sparring.run_folder.ids import slug
+from sparring.run_folder.files import read_lines
+from sparring.run_folder.layout import slug
+from sparring.run_folder.sharded_log import read_rollouts
 from sparring.shipping.artefacts import Artefact
 from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.folder import ShipFolder
+from sparring.shipping.how_to_run import Runnable
 from sparring.shipping.llama_cpp import LlamaCpp
-from sparring.shipping.source import Source, context_length
+from sparring.shipping.source import Source, adapter_rank, context_length, is_public, open_source
 
 _LEAST_CONTEXT = 4096
 
@@ -82,3 +88,70 @@ class ShipContext:
         turns = self.spec.play.tool_rounds + 1
         needed = longest + turns * (self.spec.play.max_completion_length + 512)
         return min(context_length(self.source), max(_LEAST_CONTEXT, needed))
+
+
+def sibling_run(folder: RunFolder, run: str) -> RunFolder:
+    """Return the run with the id `run` in the same runs folder."""
+    return RunFolder(folder.path.parent / run)
+
+
+def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
+    """Return the checkpoint that the spec names; by default the best on validation, or the last if
+    none was validated. A resumed shipment keeps its checkpoint."""
+    checkpoints = list_checkpoints(sibling_run(folder, spec.run).checkpoints)
+    events = [line for line in read_lines(folder.events) if line.get("event") == "shipping"]
+    wanted = events[-1]["checkpoint"] if events else spec.checkpoint
+    found = {each.path.name: each for each in checkpoints}
+    if not found or (wanted and wanted not in found):
+        names = ", ".join(found) or "none"
+        missing = wanted or "to ship"
+        raise InvalidInput(f"run {spec.run} has no checkpoint {missing}; there are {names}")
+    chosen = found[wanted] if wanted else best_of(checkpoints) or checkpoints[-1]
+    if not events:
+        report_event(folder, "shipping", checkpoint=chosen.path.name)
+    return chosen
+
+
+def open_checkpoint(
+    checkpoint: Checkpoint, spec: ShipSpec, declared: Family | None, agent: Any
+) -> Source:
+    """Verify a checkpoint by its manifest and open it. `declared` is the environment's family."""
+    if problem := verify(checkpoint.path):
+        raise CheckpointError(
+            f"{checkpoint.path} cannot be shipped: {problem}; ship another checkpoint"
+        )
+    base = spec.base
+    family = family_named(base.family) if base.family else declared
+    if family is not None and (base.thinking, base.history_thinking) != ("auto", "drop"):
+        family = family.adapted(base.thinking, base.history_thinking)
+    model = base.model or agent.model
+    if not isinstance(model, str):
+        raise InvalidInput(f"run {spec.run} does not name the model it started from")
+    return open_source(checkpoint.path, model, family)
+
+
+def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
+    """Return the facts for the commands; `gguf` is the path of the GGUF file that they name."""
+    source = shipping.source
+    forms = {row.form for row in shipping.rows.values()}
+    return Runnable(
+        name=shipping.name,
+        family=source.family,
+        base=source.base_name,
+        is_base_public=is_public(source.base),
+        context=context_length(source),
+        has_adapter=Form.ADAPTER.value in forms,
+        adapter_rank=adapter_rank(source),
+        has_merged=Form.MERGED.value in forms,
+        gguf=gguf,
+        has_ollama=bool(gguf) and Form.OLLAMA in shipping.spec.forms,
+        has_tools=any(each.tools for each in shipping.conversations),
+        thinks=is_thinking(shipping.player.rollouts_of(CHECKPOINT)),
+    )
+
+
+def is_thinking(rollouts: Sequence[Rollout]) -> bool:
+    """Return whether more than half of the assistant messages contain thinking."""
+    messages = [each for rollout in rollouts for each in rollout.messages]
+    written = [each for each in messages if each.role == "assistant"]
+    return 2 * sum(bool(each.thinking) for each in written) > len(written)

@@ -7,12 +7,10 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from sparring.contracts.ship_specs import Form
+from sparring.contracts.kinds import Form
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
-from sparring.jobs.ship.context import ShipContext
-from sparring.jobs.ship.opening import sibling_run
-from sparring.jobs.ship.runnable import runnable_of
+from sparring.jobs.ship.context import ShipContext, runnable_of, sibling_run
 from sparring.jobs.ship.verdict import ShipVerdict
 from sparring.run_folder.checkpoint_list import Checkpoint
 from sparring.run_folder.files import read_json_or_empty, write_json, write_text
@@ -108,7 +106,7 @@ class Delivery:
 
     def _pass_on(self, *, is_fine: bool) -> list[str]:
         """Upload the folder, or list what an upload would send. Return lines for the summary."""
-        from sparring.shipping.hub import upload, would_upload
+        from sparring.shipping.folder import upload, would_upload
 
         done = []
         if self._spec.register_with_ollama:

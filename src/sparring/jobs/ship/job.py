@@ -13,24 +13,31 @@ from pathlib import Path
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import FaultyArtefact
-from sparring.contracts.ship_specs import Form, ShipSpec
+from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.summaries import ShipSummary
 from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.ship.behaviour import compare_on_validation, play_checkpoint, play_held_out
-from sparring.jobs.ship.context import ShipContext
+from sparring.jobs.ship.behaviour import (
+    compare_on_validation,
+    play_checkpoint,
+    play_held_out,
+    play_on_other_servers,
+)
+from sparring.jobs.ship.context import ShipContext, choose_checkpoint, open_checkpoint
 from sparring.jobs.ship.handing_over import Delivery
-from sparring.jobs.ship.opening import choose_checkpoint, open_checkpoint
-from sparring.jobs.ship.other_servers import play_on_other_servers
 from sparring.jobs.ship.playing import ShipPlayer
-from sparring.jobs.ship.summary import summary_of
-from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, verdict_of
+from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, summary_of, verdict_of
 from sparring.jobs.ship.verifying import trained_prompts, verify_artefacts, write_artefacts
-from sparring.shipping.artefacts import Artefact, Writing, chosen_forms, needed_bytes
+from sparring.shipping.artefacts import (
+    Artefact,
+    Writing,
+    chosen_forms,
+    needed_bytes,
+    possible_forms,
+)
 from sparring.shipping.folder import ShipFolder
-from sparring.shipping.gguf_support import possible_forms
 from sparring.shipping.llama_cpp import find_llama_cpp
-from sparring.shipping.vllm import find_vllm
+from sparring.shipping.other_servers import find_vllm
 
 _TRIAL = "trial"
 

@@ -12,31 +12,48 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from openai import APIStatusError
+
 from sparring.contracts.cases import Case
-from sparring.contracts.policies import Policy
+from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.kinds import Form, ShipSpec
+from sparring.contracts.policies import ChatReply, ChatRequest, Finish, Policy, Reply
 from sparring.contracts.rollouts import Rollout, RolloutKey
-from sparring.contracts.ship_specs import Form, ShipSpec
 from sparring.contracts.specs import EndpointSpec, PlaySettings
 from sparring.environments.task import Task
-from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
-from sparring.jobs.progress import Progress, ProgressHeartbeat
-from sparring.jobs.rollout_reading import read_rollouts
 from sparring.player import Play
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
+from sparring.run_folder.sharded_log import read_rollouts
 from sparring.shipping.artefacts import Artefact
 from sparring.shipping.llama_cpp import LlamaCpp, served
-from sparring.shipping.served_policy import ServedPolicy
 from sparring.shipping.source import Source, adapted, load_base, load_trained
 from sparring.shipping.template import shipped_template
 
+_SERVER_ERROR = 500
 CHECKPOINT = "checkpoint"
 HELD_OUT, HELD_OUT_GREEDY = "held-out", "held-out-greedy"
 HELD_OUT_CHECKPOINT = "held-out-checkpoint"
 _SLOTS = 4
 _NO_KEY = "SPARRING_NO_KEY"
+
+
+class ServedPolicy(EndpointPolicy):
+    """Plays an artefact on its server. llama.cpp responds with status 500 if it cannot parse the
+    model's tool call. This policy then returns a malformed reply, so that the rollout is scored."""
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Return the server's reply, or a malformed one if the server responds with status 500."""
+        try:
+            return await super().reply(request)
+        except InfrastructureError as error:
+            cause = error.__cause__
+            if not isinstance(cause, APIStatusError) or cause.status_code != _SERVER_ERROR:
+                raise
+            return ChatReply(Reply("", malformed=str(cause)[:300]), Finish.STOP, 0, 0)
 
 
 class ShipPlayer:

@@ -8,8 +8,8 @@ from typing import Any
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import FaultyArtefact
+from sparring.contracts.kinds import Form
 from sparring.contracts.rollouts import Rollout, RolloutKey
-from sparring.contracts.ship_specs import Form
 from sparring.contracts.summaries import ArtefactRow
 from sparring.jobs.ship.context import ShipContext
 from sparring.player import Play
@@ -22,10 +22,15 @@ from sparring.shipping.artefacts import (
     write_modelfile,
 )
 from sparring.shipping.conversations import EncodedChat, continued, first_prompts, trained_ids
-from sparring.shipping.distribution import positions_of
 from sparring.shipping.llama_cpp import served
-from sparring.shipping.prompt_check import check_trained_ids
-from sparring.shipping.verification import Reference, make_reference, verify_folder, verify_server
+from sparring.shipping.verification import (
+    Reference,
+    check_trained_ids,
+    make_reference,
+    positions_of,
+    verify_folder,
+    verify_server,
+)
 
 _PROMPTS = 48
 _REPLAYED = 16

@@ -27,9 +27,8 @@ from sparring.learning.ranks import Launched
 from sparring.learning.reporting import OnProgress, Reporter
 from sparring.learning.step_counts import MAX_UNSCORED
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
-from sparring.run_folder.contents import read_run_spec, read_summary
+from sparring.run_folder.contents import read_history_rows, read_run_spec, read_summary
 from sparring.run_folder.files import read_lines
-from sparring.run_folder.metrics import read_history_rows
 from sparring.trackers import Trackers
 from sparring.trackers.trackers import TrackedRun
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.proof_specs import CheckSpec
+from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.specs import EvalSpec, Frozen
 from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSpec

@@ -26,7 +26,7 @@ from sparring.operations.run_control import stop_run
 from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Status
 from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
-from sparring.run_folder.ids import short_id
+from sparring.run_folder.layout import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.kind_views import KindView, show_results, view_of
 from sparring.surfaces.cli.tables import printable

@@ -21,7 +21,7 @@ from sparring.contracts.summaries import (
 )
 from sparring.run_folder.checkpoint_list import MANIFEST, step_of
 from sparring.run_folder.files import read_json_or_empty
-from sparring.run_folder.ids import short_id
+from sparring.run_folder.layout import short_id
 
 Steps = Mapping[str, str]
 

@@ -43,7 +43,7 @@ from sparring.operations.run_views import (
 )
 from sparring.operations.runs import list_runs, reindex_runs, show_run, wait_for_run
 from sparring.operations.runs import run_results as read_results
-from sparring.run_folder.ids import short_id
+from sparring.run_folder.layout import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.runs.supervisor import supervise
 from sparring.surfaces.cli.commands import AsJson, Owner, Reader, shows

@@ -9,8 +9,7 @@ import typer
 from pydantic import ValidationError
 
 from sparring.contracts.errors import InvalidInput, NotBetter
-from sparring.contracts.kinds import run_kind
-from sparring.contracts.proof_specs import OPENROUTER, OPENROUTER_KEY
+from sparring.contracts.kinds import OPENROUTER, OPENROUTER_KEY, run_kind
 from sparring.contracts.specs import EndpointSpec, PolicySpec, Table
 from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval

@@ -11,7 +11,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import ChatRequest, SampleKey, Sampling
 from sparring.contracts.rollouts import Message, RolloutKey
 from sparring.contracts.specs import EndpointSpec
-from sparring.shipping.served_policy import ServedPolicy
+from sparring.jobs.ship.playing import ServedPolicy
 from tests.servers import completion
 
 REQUEST = ChatRequest(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import MissingPackage
-from sparring.contracts.ship_specs import Form
-from sparring.jobs.ship import other_servers
+from sparring.contracts.kinds import Form
+from sparring.jobs.ship import behaviour
 from sparring.shipping.llama_cpp import find_llama_cpp, served
 from tests.jobs.ship.made import new_shipment, ship_spec, shipped
 from tests.shipping.made import has_server
@@ -66,8 +66,8 @@ class FakeOllama:
         self._monkeypatch, self._place = monkeypatch, place
 
     def __enter__(self) -> None:
-        self._monkeypatch.setattr(other_servers, "register", self._register)
-        self._monkeypatch.setattr(other_servers, "host", lambda: self._server.address)
+        self._monkeypatch.setattr(behaviour, "register", self._register)
+        self._monkeypatch.setattr(behaviour, "host", lambda: self._server.address)
 
     def _register(self, folder: Path, name: str, *, has_tools: bool) -> None:
         assert (folder / "Modelfile").read_text().startswith("FROM ./")

@@ -1,4 +1,4 @@
-"""Ollama: the Modelfile of a shipped GGUF file, and its registration with a local Ollama.
+"""Registers a shipped model with a local Ollama, and serves it with vLLM.
 
 From version 0.30 on, Ollama renders chats with the Jinja template in the GGUF file if the
 Modelfile has no TEMPLATE. A Go template would render tools differently from training.
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from sparring.contracts.errors import FaultyArtefact, InfrastructureError
-from sparring.services import NO_PROXY
+from sparring.contracts.errors import FaultyArtefact, InfrastructureError, MissingPackage
+from sparring.contracts.specs import Service
+from sparring.services import NO_PROXY, running
 
 REQUIRES = "0.30.0"
 _HOST_VARIABLE = "OLLAMA_HOST"
 _DEFAULT_HOST = "127.0.0.1"
 _PORT = 11434
+_START_SECONDS = 840.0  # less than the default of `hung_seconds`
+# Gigabytes for keys and values on a CPU. vLLM's default takes nearly all memory.
+_CPU_CACHE, _CPU_GIGABYTES = "VLLM_CPU_KVCACHE_SPACE", "4"
 
 
 def modelfile(
@@ -102,3 +108,34 @@ def _post(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
             return answer
     except (urllib.error.HTTPError, OSError) as error:
         raise InfrastructureError(f"Ollama at {host()} does not answer: {error}") from error
+
+
+def find_vllm() -> str:
+    """Return the path of the program `vllm`. Raises MissingPackage if it is not on the PATH."""
+    if program := shutil.which("vllm"):
+        return program
+    raise MissingPackage(
+        "vLLM was not found: its program `vllm` must be on the PATH. It may belong to another "
+        "environment: PATH=/opt/vllm/bin:$PATH sparring ship …; or leave out --vllm"
+    )
+
+
+@contextmanager
+def served_by_vllm(program: str, arguments: Sequence[str], log: Path) -> Iterator[str]:
+    """Serve on loopback inside the `with` block; yields the URL of the OpenAI-compatible API. The
+    server ends with the block, and with this process if it is killed."""
+    cache = f"{_CPU_CACHE}={os.environ.get(_CPU_CACHE, _CPU_GIGABYTES)}"
+    command = [
+        "env",
+        cache,
+        "DO_NOT_TRACK=1",
+        program,
+        *arguments,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "{port}",
+    ]
+    service = Service("vllm", command, ready_http="/health", seconds=_START_SECONDS)
+    with running([service], lambda _: log, Path.cwd()) as addresses:
+        yield f"http://{addresses['vllm']}/v1"

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from sparring.contracts.errors import CheckpointError, InvalidInput
-from sparring.contracts.ship_specs import ShipSpec
-from sparring.jobs.ship.opening import choose_checkpoint, open_checkpoint
+from sparring.contracts.kinds import ShipSpec
+from sparring.jobs.ship.context import choose_checkpoint, open_checkpoint
 from sparring.run_folder import RunFolder
 from tests.jobs.ship.made import seal_checkpoint
 from tests.shipping.made import write_checkpoint
