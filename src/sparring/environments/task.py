@@ -12,6 +12,7 @@ from typing import Any, Self
 from agents import Agent, FunctionTool
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.training import TrainSettings
 from sparring.environments.environment import Environment, listed, read_agent, read_suite
@@ -20,7 +21,7 @@ from sparring.measures import MeasureSet
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.reward_functions import Batch
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
-from sparring.player.player import ContextFactory
+from sparring.player.player import ContextFactory, Player
 from sparring.player.sdk_run import UserFunction
 from sparring.player.trainability import (
     refuse_untrainable,
@@ -78,6 +79,17 @@ class Task:
         """Return why the agent cannot be trained, as far as its objects show; [] if it can."""
         named = settings.train_agents
         return list(dict.fromkeys(training_obstacles(self.agent, settings.temperature, named)))
+
+    def player(self, policy: Policy, play: PlaySettings) -> Player:
+        """Return a player of the agent with this model, with the limits of `play`."""
+        return Player(
+            self.agent,
+            policy,
+            limits=play.limits(),
+            temperature=play.temperature,
+            context=self.context,
+            user=self.user,
+        )
 
     def refuse_untrainable(self, settings: TrainSettings) -> None:
         """Raise Untrainable, with a list of all obstacles, if the agent cannot be trained, and

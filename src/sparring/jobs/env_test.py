@@ -206,14 +206,7 @@ class Trial:
         self._try_tool_round(task)
         self._call_tools(task, tools, cases[0], policy)
         self._try_demonstrations(task)
-        player = Player(
-            task.agent,
-            policy,
-            limits=self._play.limits(),
-            temperature=self._play.temperature,
-            context=task.context,
-            user=task.user,
-        )
+        player = task.player(policy, self._play)
         plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
         played = asyncio.run(play_and_judge(player, task.measures, plays))
         for each in played:

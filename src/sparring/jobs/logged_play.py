@@ -9,19 +9,20 @@ ones are played.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.cases import Case
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.policies import Policy, is_played_in_lockstep
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.environments.task import Task
-from sparring.player import Play, Played, Player
+from sparring.player import Play, Played
 from sparring.player.worlds import end_world
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
@@ -29,6 +30,13 @@ from sparring.run_folder.shard_files import Entry, id_digest
 
 _MAX_JUDGING = 256
 _PLAYED_AGAIN = (Ending.INFRASTRUCTURE_ERROR, Ending.NO_MODEL_CALL)
+
+
+def plays_of(cases: Iterable[Case], rollouts: int, seed: int) -> Iterator[Play]:
+    """Yield the plays of each case; those of one case are adjacent."""
+    for case in cases:
+        for index in range(rollouts):
+            yield Play(RolloutKey(seed, 0, case.id, index), case)
 
 
 class LoggedPlay:
@@ -54,14 +62,7 @@ class LoggedPlay:
         self._judging: set[asyncio.Task[Played]] = set()
         self._worlds: dict[RolloutKey, Any] = {}  # of the rollouts that are being judged
         self._ending: set[asyncio.Task[None]] = set()
-        self._player = Player(
-            task.agent,
-            policy,
-            limits=play.limits(),
-            temperature=play.temperature,
-            context=task.context,
-            user=task.user,
-        )
+        self._player = task.player(policy, play)
 
     async def run(self, note: Callable[[Played], None]) -> None:
         """Play the missing rollouts, and call `note` with each after it is logged."""

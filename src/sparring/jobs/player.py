@@ -23,7 +23,7 @@ from sparring.jobs.case_loader import RunCases
 from sparring.jobs.environment_opening import opened
 from sparring.learning.judged_play import Plays, play_and_judge
 from sparring.measures import MeasureSet
-from sparring.player import Play, Player
+from sparring.player import Play
 from sparring.policies.loading import family_of
 from sparring.policies.pretrained import load_tokenizer
 from sparring.policies.server_policy import ServerPolicy
@@ -144,18 +144,10 @@ def main(path: str, number: int) -> None:
             wait_seconds=settings.sampling.wait_seconds,
         )
         finders = {each: task.suite.finder(each) for each in (Split.TRAINING, Split.VALIDATION)}
-        player = Player(
-            task.agent,
-            policy,
-            limits=settings.limits(),
-            temperature=settings.temperature,
-            context=task.context,
-            user=task.user,
-        )
         orders = OrderPlayer(
             Orders(folder.orders),
             f"player-{number}",
-            player=player,
+            player=task.player(policy, settings),
             measures=task.measures,
             policy=policy,
             find_case=lambda split, case_id: finders[split](case_id),

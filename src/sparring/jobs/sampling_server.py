@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparring.contracts.errors import SettingError, SparringError
-from sparring.contracts.training import SamplingServers, TrainSettings, TrainSpec
+from sparring.contracts.training import SamplingServers, TrainSpec
 from sparring.policies.model_names import locate
 from sparring.run_folder import RunFolder
 from sparring.run_folder.server_list import JoinedServers
@@ -38,9 +38,12 @@ def server_command(
 ) -> list[str]:
     """Return the command of a server that serves `model` and can load the run's weights."""
     sampling, settings = _sampling_of(spec), spec.settings
+    dtype = settings.dtype
+    if dtype == "auto":
+        dtype = "bfloat16" if has_gpu else "float32"
     command = list(sampling.command) or [sys.executable, "-m", _MODULE]
     command += ["--model", model, "--host", host, "--port", str(port)]
-    command += ["--logprobs-mode", "processed_logprobs", "--dtype", _dtype(settings, has_gpu)]
+    command += ["--logprobs-mode", "processed_logprobs", "--dtype", dtype]
     if (adapter := settings.adapters) is not None:
         rank = int(adapter.get("r", 16))
         accepted = next((each for each in _LORA_RANKS if each >= rank), rank)
@@ -130,12 +133,6 @@ def _sampling_of(spec: TrainSpec) -> SamplingServers:
     if spec.settings.sampling is None:
         raise SettingError("the run's settings have no sampling servers; pass --sampling 1")
     return spec.settings.sampling
-
-
-def _dtype(settings: TrainSettings, has_gpu: bool) -> str:
-    if settings.dtype != "auto":
-        return settings.dtype
-    return "bfloat16" if has_gpu else "float32"
 
 
 def _visible_gpus() -> int:

@@ -54,42 +54,34 @@ class ShardedLog:
 
     def read(self, position: int, entry: Entry, *, heads: bool = False) -> RolloutRecord:
         """Return the record of the entry at `position`; with `heads`, a long record is cut."""
-        for name, log in zip(self._names, self._logs, strict=True):
-            if position < len(log):
-                record = log.read(position, entry, heads=heads)
-                return {**record, "id": f"{name}/{record['id']}"} if name else record
-            position -= len(log)
+        for name, log, first, _ in self._pieces(position, position + 1):
+            record = log.read(first, entry, heads=heads)
+            return {**record, "id": f"{name}/{record['id']}"} if name else record
         raise IndexError(position)
 
     def windows(self, start: int, stop: int, size: int) -> Iterator[Window]:
         """Yield the raw lines of a range in windows of at most `size` bytes, or of one longer
         line."""
-        before = 0
-        for log in self._logs:
-            first, last = max(0, start - before), min(len(log), stop - before)
+        for _, log, places in self._places():
+            first, last = max(0, start - places.start), min(len(places), stop - places.start)
             for window in log.windows(first, last, size) if first < last else ():
-                yield Window(before + window.start, window.data, window.places)
-            before += len(log)
+                yield Window(places.start + window.start, window.data, window.places)
 
     def steps(self, first: int, last: int) -> list[range]:
         """Return the positions of the rollouts of steps `first` to `last`, inclusive, as one range
         per log with such rollouts."""
-        ranges, before = [], 0
-        for log in self._logs:
-            found = log.steps(first, last)
-            if found:
-                ranges.append(range(before + found.start, before + found.stop))
-            before += len(log)
+        ranges = []
+        for _, log, places in self._places():
+            if found := log.steps(first, last):
+                ranges.append(range(places.start + found.start, places.start + found.stop))
         return ranges
 
     def positions_of(self, player: str) -> range:
         """Return the positions of the rollouts of one player; raises InvalidInput if there is no
         log of that player."""
-        before = 0
-        for name, log in zip(self._names, self._logs, strict=True):
+        for name, _, places in self._places():
             if name == player:
-                return range(before, before + len(log))
-            before += len(log)
+                return places
         known = ", ".join(filter(None, self._names))
         found = f"it has {known}" if known else "its rollouts have no player names"
         raise InvalidInput(f"this run has no player {player[:200]!r}; {found}")
@@ -98,13 +90,11 @@ class ShardedLog:
         """Return the position of the rollout with this id, or None."""
         player, _, rest = rollout_id.partition("/")
         has_player = player in filter(None, self._names)
-        before = 0
-        for name, log in zip(self._names, self._logs, strict=True):
+        for name, log, places in self._places():
             if not has_player or name == player:
                 found = log.position(rest if has_player else rollout_id)
                 if found is not None:
-                    return before + found
-            before += len(log)
+                    return places.start + found
         return None
 
     def find(self, rollout_id: str) -> RolloutRecord:
@@ -120,13 +110,18 @@ class ShardedLog:
         return self._logs[-1].find(rollout_id)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[str, RolloutLog, int, int]]:
-        before = 0
-        for name, log in zip(self._names, self._logs, strict=True):
-            size = len(log)
-            first, last = max(0, start - before), min(size, stop - before)
+        for name, log, places in self._places():
+            first, last = max(0, start - places.start), min(len(places), stop - places.start)
             if first < last:
                 yield name, log, first, last
-            before += size
+
+    def _places(self) -> Iterator[tuple[str, RolloutLog, range]]:
+        """Yield each log with its name and the positions of its rollouts."""
+        start = 0
+        for name, log in zip(self._names, self._logs, strict=True):
+            places = range(start, start + len(log))
+            yield name, log, places
+            start = places.stop
 
 
 def needle_of(text: str) -> bytes:

@@ -129,20 +129,26 @@ def write_folders(
 ) -> list[Artefact]:
     """Write the requested folders, each with tokenizer, template and generation config, and return
     them. For GGUF without merged, the merged model is written to `WORK` and not returned."""
+
+    def write(name: str, form: Form, precision: str) -> Artefact:
+        def write_all(place: Path) -> None:
+            (write_adapter if form is Form.ADAPTER else write_merged)(source, place)
+            write_tokenizer(source.tokenizer, place, source.template)
+            stops = _stops(source.codec())
+            config = generation_config(writing.temperature, stops, source.tokenizer)
+            write_json(place / "generation_config.json", config)
+
+        started = time.monotonic()
+        place = folder.write(name, write_all)
+        return Artefact(name, form, place, precision, time.monotonic() - started)
+
     artefacts = []
     if Form.ADAPTER in forms:
-        started = time.monotonic()
-        place = folder.write(ADAPTER, lambda at: _adapter(source, at, writing))
-        seconds = time.monotonic() - started
-        artefacts.append(Artefact(ADAPTER, Form.ADAPTER, place, "float32", seconds))
-    needs_work = Form.GGUF in forms and not folder.is_delivered
-    if Form.MERGED in forms or needs_work:
-        name = MERGED if Form.MERGED in forms else WORK
-        started = time.monotonic()
-        place = folder.write(name, lambda at: _merged(source, at, writing))
-        seconds = time.monotonic() - started
-        if Form.MERGED in forms:
-            artefacts.append(Artefact(MERGED, Form.MERGED, place, shipped_dtype(source), seconds))
+        artefacts.append(write(ADAPTER, Form.ADAPTER, "float32"))
+    if Form.MERGED in forms:
+        artefacts.append(write(MERGED, Form.MERGED, shipped_dtype(source)))
+    elif Form.GGUF in forms and not folder.is_delivered:
+        write(WORK, Form.MERGED, shipped_dtype(source))
     return artefacts
 
 
@@ -177,23 +183,6 @@ def write_modelfile(folder: ShipFolder, gguf: Path, source: Source, writing: Wri
         licence=base_licence(source),
     )
     folder.write_file(f"{GGUF}/Modelfile", lambda at: write_text(at, text))
-
-
-def _adapter(source: Source, folder: Path, writing: Writing) -> None:
-    write_adapter(source, folder)
-    _companions(source, folder, writing)
-
-
-def _merged(source: Source, folder: Path, writing: Writing) -> None:
-    write_merged(source, folder)
-    _companions(source, folder, writing)
-
-
-def _companions(source: Source, folder: Path, writing: Writing) -> None:
-    write_tokenizer(source.tokenizer, folder, source.template)
-    codec = source.codec()
-    config = generation_config(writing.temperature, _stops(codec), source.tokenizer)
-    write_json(folder / "generation_config.json", config)
 
 
 def _stops(codec: Any) -> list[int]:

@@ -86,7 +86,7 @@ class ShipFolder:
             file.parent.mkdir(parents=True, exist_ok=True)
             writing.unlink(missing_ok=True)
             writer(writing)
-            _sync_one(writing)
+            sync_folder(writing)
             writing.rename(file)
         return file
 
@@ -155,15 +155,7 @@ def verify_folder_digests(place: Path) -> list[str]:
 
 def _sync(folder: Path) -> None:
     for path in (*folder.rglob("*"), folder):
-        _sync_one(path)
-
-
-def _sync_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync_folder(path)
 
 
 def _is_under(path: Path, folder: Path) -> bool:

@@ -20,7 +20,7 @@ from sparring.contracts.errors import GuardStop, InfrastructureError, NotEnoughM
 from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
-from sparring.contracts.summaries import AuditFinding, CheckSummary, LiveShare, MeasureVerdict, Note
+from sparring.contracts.summaries import CheckSummary, LiveShare, Note
 from sparring.engine.building import Built, build
 from sparring.engine.dry_run import DryRun
 from sparring.engine.work import TrainWork, load_work
@@ -54,20 +54,6 @@ class _Trial:
     played: CheckPlay
 
 
-@dataclass(frozen=True, slots=True)
-class _Results:
-    """The basis of the verdict. `rewarded` names the measures with a positive weight; `learner`
-    holds the rollouts of the model to be trained."""
-
-    obstacles: Sequence[str]
-    rewarded: frozenset[str]
-    has_tools: bool
-    learner: Sequence[Rollout]
-    findings: Sequence[AuditFinding]
-    live: Sequence[LiveShare]
-    measures: Sequence[MeasureVerdict]
-
-
 class CheckJob(Job[CheckSummary]):
     """One check, from its task to its summary."""
 
@@ -98,28 +84,39 @@ class CheckJob(Job[CheckSummary]):
         except (KeyboardInterrupt, asyncio.CancelledError):
             self._is_stopped = True
             if self._trial is not None and self._trial.played.learner:
-                summary = self._conclude(self._results(auditor, obstacles), started)
+                summary = self._conclude(self._facts(auditor, obstacles), started)
                 write_summary(self._folder, summary)
             raise
-        return self._conclude(self._results(auditor, obstacles), started)
+        return self._conclude(self._facts(auditor, obstacles), started)
 
-    def _results(self, auditor: Auditor, obstacles: Sequence[str]) -> _Results:
-        settings, trial = self._spec.settings, self._trial
-        learner = list(trial.played.learner) if trial else []
-        return _Results(
-            obstacles=obstacles,
-            rewarded=auditor.rewarded(learner),
-            has_tools=_has_tools(self._task) or auditor.has_world_tools,
-            learner=learner,
-            findings=[
-                each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
-            ],
-            live=self._live(learner),
+    def _facts(self, auditor: Auditor, obstacles: Sequence[str]) -> Facts:
+        settings, played = self._spec.settings, self._trial.played if self._trial else None
+        learner = list(played.learner) if played else []
+        return Facts(
+            environment=self._spec.environment or "ENV",
+            run=self._folder.id,
+            planned=played.planned if played else 0,
+            minutes=self._spec.minutes,
+            is_stopped=self._is_stopped,
             measures=judge_measures(
                 learner,
                 group_size=settings.num_generations,
                 masks_truncated=settings.mask_truncated_completions,
             ),
+            obstacles=obstacles,
+            failures=self._failures,
+            rollouts=learner,
+            findings=[
+                each for each in audit(auditor.observations) if each.fault not in OF_THE_MODEL
+            ],
+            rewarded=auditor.rewarded(learner),
+            live=self._live(learner),
+            others=[each for each in played.models if not each.is_learner] if played else (),
+            completion_length=settings.max_completion_length,
+            demonstrations=settings.warm_start.source if settings.warm_start else "",
+            shown=self._shown,
+            has_tools=_has_tools(self._task) or auditor.has_world_tools,
+            masks_truncated=settings.mask_truncated_completions,
         )
 
     def _try_out(self, auditor: Auditor, *, can_train: bool) -> None:
@@ -141,35 +138,12 @@ class CheckJob(Job[CheckSummary]):
             if not self._failures:
                 self._try_steps(built, work, played)
 
-    def _facts(self, results: _Results) -> Facts:
-        settings, played = self._spec.settings, self._trial.played if self._trial else None
-        return Facts(
-            environment=self._spec.environment or "ENV",
-            run=self._folder.id,
-            planned=played.planned if played else 0,
-            minutes=self._spec.minutes,
-            is_stopped=self._is_stopped,
-            measures=results.measures,
-            obstacles=results.obstacles,
-            failures=self._failures,
-            rollouts=results.learner,
-            findings=results.findings,
-            rewarded=results.rewarded,
-            live=results.live,
-            others=[each for each in played.models if not each.is_learner] if played else (),
-            completion_length=settings.max_completion_length,
-            demonstrations=settings.warm_start.source if settings.warm_start else "",
-            shown=self._shown,
-            has_tools=results.has_tools,
-            masks_truncated=settings.mask_truncated_completions,
-        )
-
-    def _conclude(self, results: _Results, started: float) -> CheckSummary:
-        checked = judge(self._facts(results))
+    def _conclude(self, facts: Facts, started: float) -> CheckSummary:
+        checked = judge(facts)
         played = self._trial.played if self._trial else None
         spec = self._spec
         tally = EvalTally()
-        for rollout in results.learner:
+        for rollout in facts.rollouts:
             tally.add(rollout)
         return CheckSummary(
             format=FORMAT,
@@ -184,14 +158,14 @@ class CheckJob(Job[CheckSummary]):
             verdict=checked.verdict,
             why=checked.why,
             notes=(*checked.notes, *self._notes),
-            audit=tuple(results.findings),
-            measures=tuple(results.measures),
-            live=tuple(results.live),
-            cases=tuple(bands(results.learner)),
+            audit=tuple(facts.findings),
+            measures=tuple(facts.measures),
+            live=tuple(facts.live),
+            cases=tuple(bands(facts.rollouts)),
             figures=tally.figures(),
             models=tuple(played.models) if played else (),
             estimate=training_cost(
-                spec, SplitSizes.of(self._task.suite), played, self._dry, results.live
+                spec, SplitSizes.of(self._task.suite), played, self._dry, facts.live
             )
             if played
             else None,

@@ -15,12 +15,12 @@ from typing import Any
 from sparring.contracts.cases import Split, digest_of
 from sparring.contracts.errors import InfrastructureError, RunChanged
 from sparring.contracts.policies import Policy
-from sparring.contracts.rollouts import Rollout, RolloutKey
+from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import Task
 from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
-from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.player import Play
@@ -70,7 +70,7 @@ class EvalJob(Job[EvalSummary]):
             return run_in_own_loop(self._play())
         if self._folder.stop_request.exists():  # requested while the model was loading
             raise KeyboardInterrupt
-        self._attempt.heartbeat.watch(self._done)
+        self._attempt.heartbeat.watch(lambda: self._progress.rollouts + self._logged.tokens_drawn())
         self._attempt.heartbeat.note("playing", step=0)
         summary = asyncio.run(_until_stopped(self._play()))
         if summary.rollouts and summary.unscored == summary.rollouts:
@@ -79,15 +79,8 @@ class EvalJob(Job[EvalSummary]):
         return summary
 
     def _plan(self) -> Iterator[Play]:
-        """Yield every planned rollout; the rollouts of one case are adjacent."""
-        play = self._spec.play
-        for case in self._task.suite.cases(self._spec.split, self._spec.cases):
-            for index in range(play.num_generations):
-                yield Play(RolloutKey(play.seed, 0, case.id, index), case)
-
-    def _done(self) -> int:
-        """Return played rollouts plus sampled tokens, as a progress counter for the heartbeat."""
-        return self._progress.rollouts + self._logged.tokens_drawn()
+        cases = self._task.suite.cases(self._spec.split, self._spec.cases)
+        return plays_of(cases, self._spec.play.num_generations, self._spec.play.seed)
 
     async def _play(self) -> EvalSummary:
         self._check_inputs()

@@ -9,24 +9,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparring.contracts.cases import Case, digest_of
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunChanged, SparringError
 from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.policies import Policy
-from sparring.contracts.rollouts import Rollout, RolloutKey
-from sparring.contracts.specs import FORMAT, PolicySpec
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import AuditFinding, ProveSummary
 from sparring.environments import load_environment
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
-from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
-from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Observation, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL
@@ -35,6 +34,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.held_out_ledger import record_look, runs_that_looked
+from sparring.run_folder.sharded_log import read_rollouts
 
 BASE, TRAINED = "base", "trained"
 _AUDITED_CASES = 4
@@ -72,7 +72,12 @@ class ProveJob(Job[ProveSummary]):
         self._refuse_other_inputs(suites)
         digest = digest_of(self._task.suite.cases(self._spec.split))  # also unplayed ones
         asyncio.run(self._play_and_audit(suites, digest))
-        played = [self._read_both(suite) for suite in suites]
+        played = [
+            PlayedSides(
+                self._rollouts_of(suite.name + BASE), self._rollouts_of(suite.name + TRAINED)
+            )
+            for suite in suites
+        ]
         _refuse_unscored_side(played[0])
         chances = self._chances(digest)
         proof = prove(played[0], chances=chances, also=played[1] if len(played) > 1 else None)
@@ -154,7 +159,7 @@ class ProveJob(Job[ProveSummary]):
             report_event(self._folder, "warning", message=f"no audit: {error}")
             return
         for side in (BASE, TRAINED):
-            for rollout in read_rollouts(self._folder, side):
+            for rollout in self._rollouts_of(side):
                 auditor.observations += [
                     Observation(judgement, f"{side}/{rollout.id}", rollout.case.id)
                     for judgement in rollout.judgements
@@ -181,7 +186,13 @@ class ProveJob(Job[ProveSummary]):
             for side, spec in ((BASE, self._spec.base), (TRAINED, trained)):
                 beat.doing = f"loading the {side} model"
                 self._heartbeat.note("loading")
-                policy = await asyncio.to_thread(self._load, spec)
+                policy = await asyncio.to_thread(
+                    load_policy,
+                    spec,
+                    self._task.agent.model,
+                    self._task.family,
+                    turn_cache=self._spec.play.turn_cache,
+                )
                 if side == TRAINED:
                     self._count_look(digest)
                 beat.doing = f"playing the {side} model"
@@ -198,28 +209,17 @@ class ProveJob(Job[ProveSummary]):
                 del policy, logged
                 gc.collect()  # the model may be part of reference cycles
 
-    def _load(self, spec: PolicySpec) -> Policy:
-        task, kept = self._task, self._spec.play.turn_cache
-        return load_policy(spec, task.agent.model, task.family, turn_cache=kept)
-
     def _logged(self, side: str, policy: Policy, suite: _Suite) -> LoggedPlay:
         return LoggedPlay(
             self._folder.rollouts_of(suite.name + side),
-            lambda: self._plan(suite.cases),
+            lambda: plays_of(suite.cases, self._spec.rollouts, self._spec.play.seed),
             task=suite.task,
             policy=policy,
             play=self._spec.play,
         )
 
-    def _plan(self, cases: Sequence[Case]) -> Iterator[Play]:
-        for case in cases:
-            for index in range(self._spec.rollouts):
-                yield Play(RolloutKey(self._spec.play.seed, 0, case.id, index), case)
-
-    def _read_both(self, suite: _Suite) -> PlayedSides:
-        return PlayedSides(
-            *(list(read_rollouts(self._folder, suite.name + side)) for side in (BASE, TRAINED))
-        )
+    def _rollouts_of(self, player: str) -> list[Rollout]:
+        return read_rollouts([self._folder.rollouts_of(player)])
 
     # ------------------------------------------------------------------ results
 
@@ -242,15 +242,6 @@ class ProveJob(Job[ProveSummary]):
         spec = self._spec
         draw = f"{spec.play.seed}/{spec.cases or 'all'}x{spec.rollouts}"
         return record_look(self._folder, digest, f"{spec.run}/{self._checkpoint.path.name}#{draw}")
-
-
-def read_rollouts(folder: RunFolder, player: str) -> Iterator[Rollout]:
-    """Yield the rollouts of one player of a run, read from disk one at a time."""
-    from sparring.run_folder.records import from_record
-    from sparring.run_folder.rollout_log import RolloutLog
-
-    for record in RolloutLog(folder.rollouts_of(player)).records():
-        yield from_record(record)
 
 
 def _refuse_unscored_side(played: PlayedSides) -> None:

@@ -18,12 +18,11 @@ from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, Policy, Reply
-from sparring.contracts.rollouts import Rollout, RolloutKey
-from sparring.contracts.specs import EndpointSpec, PlaySettings
+from sparring.contracts.rollouts import Rollout
+from sparring.contracts.specs import EndpointSpec
 from sparring.environments.task import Task
 from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
-from sparring.jobs.logged_play import LoggedPlay
-from sparring.player import Play
+from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
@@ -83,27 +82,9 @@ class ShipPlayer:
             play = play.model_copy(update={"temperature": 0.0})
         if isinstance(policy, EndpointPolicy):
             play = play.model_copy(update={"in_flight": _SLOTS})
-        await self._play(log_name, policy, self._plan(cases, rollouts), play)
-        return self.rollouts_of(log_name)
-
-    def rollouts_of(self, log_name: str) -> list[Rollout]:
-        """Return the rollouts of a log."""
-        return read_rollouts([self._folder.rollouts_of(log_name)])
-
-    def _plan(self, cases: Sequence[Case], rollouts: int) -> list[Play]:
-        seed = self._spec.play.seed
-        return [
-            Play(RolloutKey(seed, 0, case.id, index), case)
-            for case in cases
-            for index in range(rollouts)
-        ]
-
-    async def _play(
-        self, log_name: str, policy: Policy, plan: Sequence[Play], play: PlaySettings
-    ) -> None:
         logged = LoggedPlay(
             self._folder.rollouts_of(log_name),
-            lambda: iter(plan),
+            lambda: plays_of(cases, rollouts, play.seed),
             task=self._task,
             policy=policy,
             play=play,
@@ -116,6 +97,11 @@ class ShipPlayer:
             self._progress.count(rollout)
         async with beat.running():
             await logged.run(lambda played: self._progress.count(played.rollout))
+        return self.rollouts_of(log_name)
+
+    def rollouts_of(self, log_name: str) -> list[Rollout]:
+        """Return the rollouts of a log."""
+        return read_rollouts([self._folder.rollouts_of(log_name)])
 
 
 def trained_policy(source: Source) -> TransformersPolicy:
