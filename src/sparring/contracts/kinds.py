@@ -17,7 +17,14 @@ from pydantic import Field, field_validator
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
-from sparring.contracts.specs import EndpointSpec, EvalSpec, PlaySettings, PolicySpec, RunSpec
+from sparring.contracts.specs import (
+    EndpointSpec,
+    EvalSpec,
+    PlaySettings,
+    PlaySpec,
+    PolicySpec,
+    RunSpec,
+)
 from sparring.contracts.summaries import (
     AuditSummary,
     CheckSummary,
@@ -34,17 +41,11 @@ QUANTIZATIONS = (
 )  # fmt: skip
 
 
-class AuditSpec(RunSpec):
+class AuditSpec(PlaySpec):
     """An audit of an environment's measures, without a model."""
 
     kind: Literal["audit"] = "audit"
     cases: int = Field(default=8, ge=2, le=1000, description="cases that the null players answer")
-    play: PlaySettings = PlaySettings()
-
-    @property
-    def play_settings(self) -> PlaySettings:
-        """How answers are judged."""
-        return self.play
 
 
 class CheckSpec(RunSpec):
@@ -98,7 +99,7 @@ class CheckSpec(RunSpec):
         return played + self.settings.num_generations + learned_from
 
 
-class ProveSpec(RunSpec):
+class ProveSpec(PlaySpec):
     """A proof: base and trained model on the same cases. `policy` is the trained model."""
 
     kind: Literal["prove"] = "prove"
@@ -110,7 +111,6 @@ class ProveSpec(RunSpec):
     rollouts: int = Field(
         default=4, ge=1, le=256, description="rollouts of each case by each model"
     )
-    play: PlaySettings = PlaySettings()
     picked_from: int = Field(
         default=1,
         ge=1,
@@ -121,11 +121,6 @@ class ProveSpec(RunSpec):
         default="", description="FILE:NAME of a second environment that must not get worse"
     )
     also_environment: str = ""
-
-    @property
-    def play_settings(self) -> PlaySettings:
-        """How rollouts are played."""
-        return self.play
 
     @property
     def reads_cases_apart(self) -> bool:
@@ -164,7 +159,7 @@ class Form(StrEnum):
     OLLAMA = "ollama"
 
 
-class ShipSpec(RunSpec):
+class ShipSpec(PlaySpec):
     """A shipment. `policy` is the model that the training started from."""
 
     kind: Literal["ship"] = "ship"
@@ -185,7 +180,6 @@ class ShipSpec(RunSpec):
     compare: bool = Field(
         default=False, description="choose the smallest GGUF file that is equal to the checkpoint"
     )
-    play: PlaySettings = PlaySettings()
     cases: int | None = Field(
         default=200, ge=0, description="maximum number of held-out cases; 0 plays none"
     )
@@ -202,11 +196,6 @@ class ShipSpec(RunSpec):
     hub: str = Field(default="", description="repository to upload to, as in me/my-model")
     upload: bool = Field(default=False, description="upload the files; otherwise only list them")
     register_with_ollama: bool = Field(default=False, description="create the model in Ollama")
-
-    @property
-    def play_settings(self) -> PlaySettings:
-        """How rollouts are played."""
-        return self.play
 
     @property
     def reads_cases_apart(self) -> bool:

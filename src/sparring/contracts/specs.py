@@ -309,18 +309,23 @@ class RunSpec(Frozen):
         return 0
 
 
-class EvalSpec(RunSpec):
+class PlaySpec(RunSpec):
+    """The fields shared by the specs of runs that play or judge, and train nothing."""
+
+    play: PlaySettings = PlaySettings()
+
+    @property
+    def play_settings(self) -> PlaySettings:
+        """How rollouts are played and judged."""
+        return self.play
+
+
+class EvalSpec(PlaySpec):
     """One evaluation of one environment."""
 
     kind: Literal["eval"] = "eval"
     split: Split = Split.VALIDATION
     cases: int | None = Field(default=None, ge=1, description="maximum number of cases")
-    play: PlaySettings = PlaySettings()
-
-    @property
-    def play_settings(self) -> PlaySettings:
-        """How rollouts are played."""
-        return self.play
 
     @property
     def reads_cases_apart(self) -> bool:
