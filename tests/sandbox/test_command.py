@@ -6,16 +6,37 @@ import os
 import pwd
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sparring.sandbox import SandboxLimits, command, probe
-from sparring.sandbox.command import confined, python, spare_user_id
+from sparring.sandbox import command, probe
+from sparring.sandbox.command import SandboxLimits, confined, python, spare_user_id
 
+NUMBERS = [field.name for field in fields(SandboxLimits) if field.name != "loopback"]
 works = pytest.mark.skipif(not probe().works, reason=probe().why_not)
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [0, -1])
+def test_a_limit_that_allows_nothing_is_refused_by_name(name: str, value: int) -> None:
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(ValueError, match=f"{name} must be above 0"):
+        SandboxLimits(**given)
+
+
+def test_network_sockets_are_off_unless_they_are_asked_for() -> None:
+    assert SandboxLimits().loopback is False
+    assert SandboxLimits(loopback=True).loopback is True
+
+
+def test_one_file_fits_into_the_workspace_by_default() -> None:
+    limits = SandboxLimits()
+    assert limits.file_bytes <= limits.disk_bytes
+    assert limits.scratch_bytes <= limits.memory_bytes
 
 
 @pytest.fixture(params=[0, 1000], ids=["root", "ordinary"])

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import InfrastructureError
+from sparring.sandbox.command import MIB, SandboxLimits
 from sparring.sandbox.keeper_client import Keeper
-from sparring.sandbox.limits import MIB, SandboxLimits
 
 LIMITS = SandboxLimits(disk_bytes=2 * MIB, files=5)
 

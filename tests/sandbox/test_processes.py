@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sparring.sandbox import processes
-from sparring.sandbox.limits import MIB
+from sparring.sandbox.command import MIB
 from sparring.sandbox.processes import kill_all_in, ticks_at_start, usage_of_tree
 
 SCRATCH = 16 * MIB

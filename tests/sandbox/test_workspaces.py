@@ -13,7 +13,7 @@ import pytest
 
 from sparring.contracts.errors import InfrastructureError, SparringError
 from sparring.sandbox import SandboxLimits, workspaces
-from sparring.sandbox.limits import MIB
+from sparring.sandbox.command import MIB
 from sparring.sandbox.processes import ticks_at_start
 from sparring.sandbox.workspaces import DiskUse, disk_use, new_workspace, remove
 

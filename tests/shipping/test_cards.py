@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.shipping.cards import CardFacts, agent_json, model_card, proof_card
-from sparring.shipping.front_matter import read_front_matter
-from sparring.shipping.source import Source
+from sparring.shipping.source import Source, read_front_matter
 from tests.shipping.made import conversations_of
 from tests.summaries import complete
 

@@ -15,7 +15,7 @@ from sparring.contracts.rollouts import Message
 from sparring.contracts.specs import Service
 from sparring.measures.declaration import Judge, Measure
 from sparring.policies.families import Family
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import SandboxLimits
 from sparring.suites import Suite
 from sparring.tracebacks import line_that_raised
 

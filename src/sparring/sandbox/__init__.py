@@ -4,7 +4,7 @@ A leaf: it imports only the standard library and the error tree, so both planes 
 ends all processes, and removes all files and control groups, that its sandboxes create.
 """
 
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import SandboxLimits
 from sparring.sandbox.sandbox import Finished, Sandbox
 from sparring.sandbox.support import Support, probe
 

@@ -15,8 +15,7 @@ from contextlib import ExitStack, contextmanager
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.sandbox.cgroups import ControlGroup
-from sparring.sandbox.command import search_path
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import SandboxLimits, search_path
 from sparring.sandbox.processes import usage_of_tree
 from sparring.sandbox.spawning import spawn_in
 from sparring.sandbox.syscalls import seccomp_filter

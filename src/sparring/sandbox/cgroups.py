@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import SandboxLimits
 from sparring.sandbox.processes import ticks_at_start
 
 _MOUNT = Path("/sys/fs/cgroup")

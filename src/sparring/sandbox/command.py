@@ -15,8 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sparring.sandbox.limits import SandboxLimits
-
+MIB = 1024 * 1024
 INSIDE = "/workspace"
 _LINKS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 _INSIDE_USER = 1000
@@ -25,6 +24,29 @@ _FIRST_SPARE_USER, _FIRST_RESERVED_USER = 20_000, 60_000
 # clearer, but adds half a millisecond to every call.
 _HIDDEN = Path("/usr/src")  # where container images often keep the project
 _SWITCH_USER = ("/usr/sbin/chroot", "--skip-chdir", "--groups=")
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxLimits:
+    """Limits of one call; `disk_bytes` and `files` apply to the whole workspace. `loopback` allows
+    IP sockets on a private interface; no limit covers their buffers."""
+
+    wall_seconds: float = 10.0
+    cpu_seconds: int = 10
+    memory_bytes: int = 512 * MIB
+    processes: int = 32
+    file_bytes: int = 32 * MIB
+    disk_bytes: int = 64 * MIB
+    files: int = 4096
+    scratch_bytes: int = 16 * MIB
+    output_bytes: int = 256 * 1024
+    open_files: int = 256
+    loopback: bool = False
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if name != "loopback" and getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0")
 
 
 @dataclass(frozen=True, slots=True)

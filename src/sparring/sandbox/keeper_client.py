@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import SandboxLimits
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 _SECONDS = 30.0

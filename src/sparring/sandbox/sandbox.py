@@ -20,8 +20,13 @@ from dataclasses import dataclass
 from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.sandbox import cgroups, files, workspaces
 from sparring.sandbox.call import Call, kill, start_confined, start_unconfined
-from sparring.sandbox.command import Visible, can_switch_user, confined, spare_user_id
-from sparring.sandbox.limits import SandboxLimits
+from sparring.sandbox.command import (
+    SandboxLimits,
+    Visible,
+    can_switch_user,
+    confined,
+    spare_user_id,
+)
 from sparring.sandbox.support import probe
 
 _counter = itertools.count()

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from sparring.contracts.errors import InfrastructureError, SparringError
 from sparring.sandbox import cgroups
+from sparring.sandbox.command import SandboxLimits
 from sparring.sandbox.keeper_client import Keeper
-from sparring.sandbox.limits import SandboxLimits
 from sparring.sandbox.processes import kill_all_in, ticks_at_start
 
 _MAX_DEPTH = 64

@@ -9,7 +9,7 @@ from typing import Any
 
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.shipping.conversations import EncodedChat
-from sparring.shipping.front_matter import with_front_matter
+from sparring.shipping.source import with_front_matter
 
 SIGN = "model_signing sign key . --private_key ../KEY.pem --signature model.sig"
 VERIFY = "model_signing verify key . --public_key ../KEY.pub.pem --signature model.sig"

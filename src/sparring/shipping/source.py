@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,30 @@ from sparring.run_folder.layout import existing_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
 _DTYPES = ("float32", "bfloat16", "float16")
+
+
+def read_front_matter(text: str) -> dict[str, Any]:
+    """Return the metadata of a model card; empty if the YAML block is missing or invalid."""
+    import yaml
+
+    if not text.startswith("---"):
+        return {}
+    block, end, _ = text[3:].partition("\n---")
+    if not end:
+        return {}
+    try:
+        value = yaml.safe_load(block)
+    except yaml.YAMLError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def with_front_matter(metadata: Mapping[str, Any], text: str) -> str:
+    """Return `text` with `metadata` as a YAML block at its top."""
+    import yaml
+
+    block = yaml.safe_dump(dict(metadata), sort_keys=False, allow_unicode=True)
+    return f"---\n{block}---\n\n{text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +164,6 @@ def context_length(source: Source) -> int:
 def base_licence(source: Source) -> str:
     """Return the licence of the base from a model card on this machine, or of smollm2 from a
     constant; empty if unknown."""
-    from sparring.shipping.front_matter import read_front_matter
-
     card = Path(source.base_place) / "README.md"
     if card.is_file():
         return str(read_front_matter(card.read_text(encoding="utf-8")).get("license") or "")
@@ -154,8 +177,6 @@ def base_licence(source: Source) -> str:
 def _hub_licence(name: str) -> str:
     """Return the licence in the model card in the local hub cache; downloads nothing."""
     from huggingface_hub import try_to_load_from_cache
-
-    from sparring.shipping.front_matter import read_front_matter
 
     found = try_to_load_from_cache(name, "README.md")
     if not isinstance(found, str):
