@@ -14,7 +14,6 @@ from sparring.operations.run_views import ProcessLine, RunLine, ShownRun
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json_or_empty
 from sparring.runs.history import History, read_history
-from sparring.runs.index import Index
 from sparring.runs.index_rows import Row
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import ProcessIdentity
@@ -165,6 +164,8 @@ def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> Js
 
 def waiting_for(folder: RunFolder, history: History) -> str:
     """Return the reason why a queued run waits, as text."""
+    from sparring.runs.index import Index  # importing SQLAlchemy is slow
+
     if name := str(folder.read_spec().get("after") or ""):
         predecessor = RunFolder(folder.path.parent / name)
         if not predecessor.spec.is_file():

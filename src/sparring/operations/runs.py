@@ -42,7 +42,6 @@ from sparring.run_folder.files import read_from, read_json, read_json_or_empty
 from sparring.run_folder.layout import CASES, is_plain_name
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
-from sparring.runs.index import Index, Query
 from sparring.runs.queue import reconcile
 from sparring.runs.status import RunStatus, status_of, supervised_status
 
@@ -57,6 +56,8 @@ _POLL_SECONDS = 0.2
 )
 def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     """List runs in all states, newest first."""
+    from sparring.runs.index import Index, Query  # importing SQLAlchemy is slow
+
     if not caller.runs.is_dir():
         return RunPage(runs=())
     index = Index(caller.runs)
@@ -251,6 +252,8 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
 )
 def reindex_runs(_: NoArguments, caller: Caller) -> Reindexed:
     """Rebuild the index of runs from their folders."""
+    from sparring.runs.index import Index  # importing SQLAlchemy is slow
+
     if not caller.runs.is_dir():
         return Reindexed(runs=0)
     index = Index(caller.runs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any, cast, get_args
@@ -54,10 +55,10 @@ def command_of(function: Callable[..., None]) -> TyperCommand:
             own += form.parameters()
             filled[name] = form.fill
         elif annotation in (Owner, Reader):
-            common["caller"] = _keyword("caller", RunsFolder, None)
+            common["caller"] = keyword("caller", RunsFolder, None)
             filled[name] = partial(_caller, get_args(annotation)[1])
         elif annotation in (Detach, AsJson):
-            common[name] = _keyword(name, annotation, False)
+            common[name] = keyword(name, annotation, False)
         else:
             own.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -97,17 +98,19 @@ def with_request(
 
 
 def shows(
-    operation: Operation[Any, Any], *, exit_code: int = 0
+    operation: Operation[Any, Any], *, exit_code: int = 0, waiting: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator for a function that prints an operation's result, which makes it a
     command. The function gets the result, a console, and its own options.
 
-    With `exit_code`, the command exits with it if the result is not `ok`.
+    With `exit_code`, the command exits with it if the result is not `ok`. The text `waiting` is
+    shown until the result is there.
     """
 
     def declare(render: Callable[..., None]) -> Callable[..., None]:
         def command(request: Any, caller: Reader, as_json: AsJson, **own: Any) -> None:
-            result = operation(request, caller)
+            with Console(stderr=True).status(waiting) if waiting else nullcontext():
+                result = operation(request, caller)
             if as_json:
                 print_json(result)
             else:
@@ -125,9 +128,10 @@ def _caller(make: Callable[[str | None], Caller], given: JsonObject) -> Caller:
     return make(given["caller"])
 
 
-def _keyword(
+def keyword(
     name: str, annotation: Any, default: Any = inspect.Parameter.empty
 ) -> inspect.Parameter:
+    """Return a parameter that is passed by its name."""
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, annotation=annotation, default=default)
 
@@ -180,8 +184,8 @@ class FieldOption:
                 *names, help=self._help(), autocompletion=complete, rich_help_panel=self.panel
             )
         if self.is_required:
-            return _keyword(self.parameter, Annotated[type_, declared])
-        return _keyword(self.parameter, Annotated[type_ | None, declared], default)
+            return keyword(self.parameter, Annotated[type_, declared])
+        return keyword(self.parameter, Annotated[type_ | None, declared], default)
 
     def value(self, given: Any) -> Any:
         """Return the field's value for what was typed."""
@@ -238,7 +242,7 @@ class _Form:
                 autocompletion=complete_settings,
                 rich_help_panel=self._panel,
             )
-            found[_SET] = _keyword(_SET, Annotated[list[str] | None, assignments], None)
+            found[_SET] = keyword(_SET, Annotated[list[str] | None, assignments], None)
         return list(found.values())
 
     def fill(self, given: JsonObject) -> BaseModel:

@@ -22,17 +22,17 @@ from sparring.contracts.errors import EnvironmentBroken
 from sparring.operations.chatting import ChatWith, prepare_chat
 from sparring.operations.doctor import examine
 from sparring.operations.environments import (
-    ConfigQuery,
     NewEnvironment,
+    ShownConfig,
     ShownEnvironment,
-    TryEnvironment,
+    TriedEnvironment,
     list_environments,
     new_environment,
     show_config,
     show_environment,
     try_environment,
 )
-from sparring.operations.models import FetchModel, fetch_model
+from sparring.operations.models import FetchedModel, fetch_model
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.surfaces.cli.callers import owner
 from sparring.surfaces.cli.commands import AsJson, Owner, RunsFolder, shows
@@ -107,39 +107,28 @@ def env_show(shown: ShownEnvironment, console: Console) -> None:
         console.print(table)
 
 
-def env_test(request: TryEnvironment, as_json: AsJson) -> None:
-    """Test every part of an environment; exit with 100 if a check fails."""
-    with Console(stderr=True).status(f"testing {request.environment}…"):
-        tried = try_environment(request, owner())
-    if as_json:
-        print_json(tried)
-    else:
-        console = Console()
-        for check in tried.checks:
-            mark = ("✓", "green") if check.ok else ("✗", "red")
-            if check.ok and check.is_doubtful:
-                mark = ("!", "yellow")
-            line = Text.assemble(mark, f" {printable(check.what)}")
-            console.print(line + Text(f"  {printable(check.detail)}", style="dim"))
-        if tried.ok:
-            show_next_steps(after_env_test(tried.environment), console)
-    if not tried.ok:
-        raise typer.Exit(100)
+@shows(try_environment, exit_code=100, waiting="testing the environment…")
+def env_test(tried: TriedEnvironment, console: Console) -> None:
+    """Print the result of each check of an environment."""
+    for check in tried.checks:
+        mark = ("✓", "green") if check.ok else ("✗", "red")
+        if check.ok and check.is_doubtful:
+            mark = ("!", "yellow")
+        line = Text.assemble(mark, f" {printable(check.what)}")
+        console.print(line + Text(f"  {printable(check.detail)}", style="dim"))
+    if tried.ok:
+        show_next_steps(after_env_test(tried.environment), console)
 
 
+@shows(show_config)
 def config_show(
-    request: ConfigQuery,
-    as_json: AsJson,
+    shown: ShownConfig,
+    console: Console,
     all: Annotated[
         bool, typer.Option("--all", help="Also show settings with default values.")
     ] = False,
 ) -> None:
     """Print the settings that a run would have if it were started now."""
-    shown = show_config(request, owner())
-    if as_json:
-        print_json(shown)
-        return
-    console = Console()
     table = grid("setting", "value", "from", "locked by")
     rows = [each for each in shown.settings if all or each.source != "defaults" or each.locked]
     for each in rows:
@@ -200,11 +189,10 @@ def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
         raise typer.Exit(100)
 
 
-def models_fetch(request: FetchModel, as_json: AsJson) -> None:
-    """Build a development model and print its folder."""
-    with Console(stderr=True).status(f"building {request.name}…"):
-        fetched = fetch_model(request, owner())
-    print(fetched.model_dump_json() if as_json else fetched.folder)
+@shows(fetch_model, waiting="building the model…")
+def models_fetch(fetched: FetchedModel, _: Console) -> None:
+    """Print the folder of a development model."""
+    print(fetched.folder)
 
 
 def _value_text(value: Any) -> str:

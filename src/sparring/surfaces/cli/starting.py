@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sparring.contracts.errors import InvalidInput, NotBetter
 from sparring.contracts.kinds import OPENROUTER, OPENROUTER_KEY, run_kind
 from sparring.contracts.specs import EndpointSpec, PolicySpec, Table
-from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
+from sparring.operations.checking import StartCheck, start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Operation
 from sparring.operations.plans.planning import start_planned
@@ -23,7 +23,7 @@ from sparring.operations.shipping import start_ship
 from sparring.operations.starting import Started
 from sparring.operations.training import start_train
 from sparring.secrets import read_key
-from sparring.surfaces.cli.commands import AsJson, Detach, Owner, refusal_of, with_request
+from sparring.surfaces.cli.commands import AsJson, Detach, Owner, keyword, refusal_of, with_request
 from sparring.surfaces.cli.following import begin
 
 KeyVariable = Annotated[
@@ -36,18 +36,24 @@ KeyVariable = Annotated[
 
 
 def _starts(
-    operation: Operation[Any, Started], *, has_verdict: bool = False
+    operation: Operation[Any, Started], *, has_verdict: bool = False, strict: str = ""
 ) -> Callable[..., None]:
     """Return a command that starts a run, and follows it unless detached. With `has_verdict`, it
-    exits with 110 if the run that it follows does not pass."""
+    exits with 110 if the run that it follows does not pass; `strict` is the help of an option that
+    asks for this."""
 
-    def start(request: Any, caller: Owner, detach: Detach, as_json: AsJson) -> None:
+    def start(
+        request: Any, caller: Owner, detach: Detach, as_json: AsJson, **options: bool
+    ) -> None:
         started = operation(request, caller)
         begin(started, caller, detach=detach, as_json=as_json)
-        if has_verdict and not detach:
+        if not detach and options.get("strict", has_verdict):
             _exit_by_verdict(started, caller)
 
-    return with_request(start, operation.request)
+    option = Annotated[bool, typer.Option("--strict", help=strict)]
+    return with_request(
+        start, operation.request, [keyword("strict", option, False)] if strict else ()
+    )
 
 
 train = _starts(start_train)
@@ -56,6 +62,7 @@ ship = _starts(start_ship, has_verdict=True)
 run_resume = _starts(resume_run)
 run_clone = _starts(clone_run)
 plan_start = _starts(start_planned)
+audit = _starts(start_audit, strict="Exit with 110 if a finding is serious.")
 
 
 def eval(
@@ -106,22 +113,6 @@ def check(
         others = () if alone else models_from(against or [], key_variable)
         request = request.model_copy(update={"others": others})
     started = start_check(request, caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    if strict and not detach:
-        _exit_by_verdict(started, caller)
-
-
-def audit(
-    request: StartAudit,
-    caller: Owner,
-    detach: Detach,
-    as_json: AsJson,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 110 if a finding is serious.")
-    ] = False,
-) -> None:
-    """Start an audit of measures, and follow it unless detached."""
-    started = start_audit(request, caller)
     begin(started, caller, detach=detach, as_json=as_json)
     if strict and not detach:
         _exit_by_verdict(started, caller)
