@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
@@ -37,6 +39,23 @@ MISTAKES = {
 def test_every_setting_is_an_option_and_the_other_way_round(options: type, settings: type) -> None:
     named = {name for each in options.__mro__ for name in vars(each).get("__annotations__", {})}
     assert set(options.__annotations__) | named == set(settings.model_fields)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings"), [(PlayOptions, PlaySettings), (LearnOptions, TrainSettings)]
+)
+def test_an_option_has_the_type_of_its_setting(options: type, settings: type) -> None:
+    """Tables, lists and short forms are wider in Python, where a validator narrows them."""
+    fields: dict[str, Any] = settings.model_fields  # type: ignore[attr-defined]
+    compared = 0
+    for name, declared in options.__annotations__.items():
+        kind = fields[name].annotation if name in fields else None
+        parts = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
+        plain = (int, float, bool, str, NoneType)
+        if kind and all(part in plain or get_origin(part) is Literal for part in parts):
+            assert eval(declared.__forward_arg__, {"Literal": Literal}) == kind, name
+            compared += 1
+    assert compared >= 15
 
 
 def test_the_options_of_train_are_those_of_the_trainer() -> None:

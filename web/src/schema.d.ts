@@ -1785,19 +1785,19 @@ export interface components {
             run: string;
             /**
              * Process
-             * @description name of the process in show_run; default: rank 0
+             * @description name of the process, as the shown run lists it; default: the first rank
              * @default
              */
             process: string;
             /**
              * Attempt
-             * @description default: the last
+             * @description number of the attempt; default: the last
              * @default null
              */
             attempt: number | null;
             /**
              * Lines
-             * @description maximum number of lines, from the end
+             * @description maximum number of lines, counted from the end
              * @default 40
              */
             lines: number;
@@ -2235,7 +2235,7 @@ export interface components {
             mount: string;
             /**
              * Gpus
-             * @description GPUs of each pod; default: none
+             * @description GPUs of each pod
              * @default 0
              */
             gpus: number;
@@ -2318,7 +2318,7 @@ export interface components {
             run: string;
             /**
              * Rows
-             * @description rows of the history to show
+             * @description rows of the metrics history to show
              * @default 10
              */
             rows: number;
@@ -2630,7 +2630,7 @@ export interface components {
         ShowActivity: {
             /**
              * Count
-             * @description maximum number of entries
+             * @description maximum number of entries, counted from the last
              * @default 20
              */
             count: number;
@@ -2666,7 +2666,7 @@ export interface components {
             log: "rollouts" | "validation" | "demonstrations";
             /**
              * Rollout
-             * @description its id, from a page of rollouts
+             * @description the rollout's id, from a page of rollouts
              */
             rollout: string;
         };

@@ -15,7 +15,7 @@ from sparring.operations.operation import Caller, Forms, Role, operation
 class FetchModel(Frozen):
     """The model to build."""
 
-    name: str = Field(description="tiny or smollm2")
+    name: str = Field(description="the model: tiny or smollm2")
 
 
 class FetchedModel(Frozen):

@@ -53,7 +53,7 @@ class RenderManifest(RunQuery):
     mount: str = Field(
         default="", description="path of the volume in the pods; default: the project's folder"
     )
-    gpus: int = Field(default=0, ge=0, description="GPUs of each pod; default: none")
+    gpus: int = Field(default=0, ge=0, description="GPUs of each pod")
     namespace: str = Field(default="default", description="namespace of the job")
 
 

@@ -163,7 +163,7 @@ class RolloutPage(Frozen):
 class ShowRollout(RolloutsQuery):
     """One rollout of a run."""
 
-    rollout: str = Field(description="its id, from a page of rollouts")
+    rollout: str = Field(description="the rollout's id, from a page of rollouts")
 
 
 class ShownRollout(Frozen):

@@ -153,7 +153,7 @@ class Status(Frozen):
 class ResultsQuery(RunQuery):
     """The results to show."""
 
-    rows: int = Field(default=10, ge=0, le=1000, description="rows of the history to show")
+    rows: int = Field(default=10, ge=0, le=1000, description="rows of the metrics history to show")
 
 
 class Results(Frozen):
@@ -231,10 +231,15 @@ class News(Frozen):
 class LogQuery(RunQuery):
     """The log to read, and the number of lines."""
 
-    process: str = Field(default="", description="name of the process in show_run; default: rank 0")
-    attempt: int | None = Field(default=None, ge=1, description="default: the last")
+    process: str = Field(
+        default="",
+        description="name of the process, as the shown run lists it; default: the first rank",
+    )
+    attempt: int | None = Field(
+        default=None, ge=1, description="number of the attempt; default: the last"
+    )
     lines: Annotated[int, OnCommandLine("-n --lines")] = Field(
-        default=40, ge=1, le=10_000, description="maximum number of lines, from the end"
+        default=40, ge=1, le=10_000, description="maximum number of lines, counted from the end"
     )
 
 

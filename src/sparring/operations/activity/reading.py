@@ -15,7 +15,9 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 class ShowActivity(Frozen):
     """Filters on the entries to show."""
 
-    count: int = Field(default=20, ge=1, le=100_000, description="maximum number of entries")
+    count: int = Field(
+        default=20, ge=1, le=100_000, description="maximum number of entries, counted from the last"
+    )
     who: str = Field(default="", description="only entries of this caller")
     refused: bool = Field(default=False, description="only refusals")
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sparring.contracts.cases import Split
-from sparring.contracts.command_line import ENVIRONMENT
+from sparring.contracts.command_line import ENVIRONMENT, OnCommandLine
 from sparring.contracts.errors import InvalidInput, NotPermitted, PlanRefused, SettingError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.json import JsonObject
@@ -77,7 +77,9 @@ class RevisePlan(PlanQuery):
     """One change to a plan."""
 
     field: str = Field(description="dotted name of a setting, as in temperature or config.level")
-    value: Any = Field(description="the new value; null turns an optional setting off")
+    value: Annotated[Any, OnCommandLine(help="the new value, as JSON or text")] = Field(
+        description="the new value; null turns an optional setting off"
+    )
 
 
 class LastCheck(Frozen):

@@ -172,6 +172,8 @@ def run() -> None:
     except typer.Abort:
         sys.exit(130)
     except Exception as error:
+        if type(error).__module__.partition(".")[0] == "pydantic_core":  # text that is not UTF-8
+            sys.exit(show_error("InvalidInput", str(error), 2))
         usage = getattr(error, "format_message", None)  # set on typer's usage errors
         if usage is None:
             raise
