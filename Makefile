@@ -9,7 +9,7 @@ ALONE := OMP_NUM_THREADS=1
 # fails twice fails the gate, and the first failure stays in the output.
 AGAIN := --last-failed --last-failed-no-failures none
 
-.PHONY: venv sandbox slurm postgres chromium web web-check check structure lint types contracts docs test bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
+.PHONY: venv sandbox slurm postgres chromium docs-report web web-check check structure lint types contracts docs test bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
 
 venv: .venv/.ready
 
@@ -42,6 +42,14 @@ chromium:
 	command -v chromium >/dev/null || test "$$(id -u)" != 0 || \
 		(apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 			chromium fonts-dejavu-core)
+
+# The report on the first page of the docs: a training of the shop's agent, and its proof.
+SHOP := --model smollm2 --set lora=true --set learning_rate=5e-4 --set num_generations=8 --set cases_per_batch=2 \
+	--set gradient_accumulation_steps=1 --set max_completion_length=80 --set tool_rounds=2 --set validation_cases=4
+docs-report: venv
+	rm -rf .example && mkdir .example && cp examples/shop/shop.py .example
+	cd .example && ../$(BIN)/sparring train shop --set max_steps=8 $(SHOP) || test $$? = 110
+	cd .example && cp $$(../$(BIN)/sparring run report proof-shop) ../docs/report.html
 
 # The app in the browser: types from the OpenAPI document, then the bundle that the package holds.
 web: venv

@@ -93,8 +93,9 @@ def test_larger_runs_leave_out_the_oldest_conversations_and_say_so(owner: Caller
     page = run_report(folder, owner)
     assert 900_000 < len(page.encode()) <= 1_000_000
     found = opened(page)
-    (left_out,) = found["left_out"]
-    assert re.fullmatch(r"the conversations of \d+ of 1,000 in rollouts", left_out)
+    rollouts, conversations = found["left_out"]
+    assert rollouts == "216 of 1,216 rollouts, the oldest"
+    assert re.fullmatch(r"the conversations of \d+ of 1,000 rollouts", conversations)
     lines = [
         line["id"]
         for key, page in found["answers"].items()

@@ -66,10 +66,14 @@ class AppAnswers:
         if answer := self.ask("run.results", results, as_viewer=not quotes_results):
             yield answer
 
+    def count(self, query: JsonObject) -> int:
+        """Return the number of rollouts of a log."""
+        newest = self.ask("rollout.list", {**query, "count": 1})
+        return int(newest.content["total"]) if newest else 0
+
     def pages(self, query: JsonObject) -> Iterator[AppAnswer]:
         """Yield pages with the newest rollouts of a log, numbered from 0."""
-        newest = self.ask("rollout.list", {**query, "count": 1})
-        total = newest.content["total"] if newest else 0
+        total = self.count(query)
         shown = min(total, _MAX_ROLLOUTS)
         for start in range(0, shown, _PAGE):
             place = total - shown + start

@@ -77,9 +77,12 @@ class ReportPage:
             group = answers.ask("rollout.group", {**query, "rollout": rollout})
             if self.add(group, is_optional=True) and group:
                 known |= {str(each["record"]["id"]) for each in group.content["rollouts"]}
+        name = "validation rollouts" if "log" in query else "rollouts"
+        total = answers.count(query)
+        if total > len(lines):
+            self.left_out.append(f"{total - len(lines):,} of {total:,} {name}, the oldest")
         if missing := len(set(lines) - known):
-            log = str(query.get("log", "rollouts"))
-            self.left_out.append(f"the conversations of {missing:,} of {len(lines):,} in {log}")
+            self.left_out.append(f"the conversations of {missing:,} of {len(lines):,} {name}")
 
     def html(self) -> str:
         """Return the file."""
