@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -11,18 +10,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from sparring.contracts.specs import PolicySpec, Supervision
-from sparring.contracts.training import (
-    OURS,
-    Guard,
-    Guards,
-    TrainSettings,
-    TrainSpec,
-    WarmStart,
-    is_never_the_engines,
-)
+from sparring.contracts.training import Guard, Guards, TrainSettings, TrainSpec, WarmStart
 
-SETTINGS = {*TrainSettings.model_fields, *Supervision.model_fields}
-IN_PYTHON = {"context", "result", "rollout_function", "show_progress", "weights"}
 NAMES = sorted(Guards.model_fields)
 names = st.sampled_from(NAMES)
 actions = st.sampled_from(["stop", "warn", "off"])
@@ -34,29 +23,6 @@ parts = st.fixed_dictionaries(
         "action": actions,
     },
 )
-
-
-def test_no_setting_of_ours_is_refused() -> None:
-    assert not [name for name in SETTINGS if is_never_the_engines(name)]
-
-
-@pytest.mark.parametrize("name", sorted(OURS))
-def test_the_setting_to_use_instead_exists(name: str) -> None:
-    assert OURS[name].strip()
-    for advised in re.findall(r"\buse ([a-z_]+)", OURS[name]):
-        assert advised in SETTINGS | IN_PYTHON
-
-
-@pytest.mark.parametrize("name", ["save_steps", "use_vllm", "save_what_comes", "eval_x", "hub_y"])
-def test_a_field_with_another_name_here_or_of_saving_evaluating_and_the_hub_is_refused(
-    name: str,
-) -> None:
-    assert is_never_the_engines(name)
-
-
-@pytest.mark.parametrize("name", ["num_iterations", "epsilon", "presave_x", "hub", ""])
-def test_any_other_field_is_left_to_the_engine(name: str) -> None:
-    assert not is_never_the_engines(name)
 
 
 @pytest.mark.parametrize(

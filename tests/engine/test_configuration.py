@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from sparring.contracts.errors import MissingPackage, SettingError
-from sparring.contracts.training import OURS, TrainSettings
+from sparring.contracts.refused_settings import OURS
+from sparring.contracts.training import TrainSettings
 from sparring.engine.configuration import (
     check,
     grpo_config,

@@ -19,8 +19,9 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sparring.contracts.errors import MissingPackage, SettingError
+from sparring.contracts.refused_settings import OURS, is_never_the_engines
 from sparring.contracts.specs import Table
-from sparring.contracts.training import OURS, TrainSettings, is_never_the_engines
+from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import BatchPlan, resolve_batches
 from sparring.learning.credit.group_relative import scale_of
 from sparring.player.sdk_run import RUNNER_ARGUMENTS

@@ -25,8 +25,9 @@ from sparring.contracts.command_line import SHOWN
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import ConfigError, SettingError
 from sparring.contracts.json import JsonSchema
+from sparring.contracts.refused_settings import OURS
 from sparring.contracts.specs import Frozen, PlaySettings, Supervision, Table
-from sparring.contracts.training import OURS, TrainSettings
+from sparring.contracts.training import TrainSettings
 from sparring.settings.layers import DEFAULTS, Resolved, flatten, normalised
 
 Kind = Literal["train", "eval"]
