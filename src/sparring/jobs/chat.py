@@ -255,14 +255,6 @@ def _read_line(console: Console) -> str:
     return line
 
 
-def _conversation(
-    task: Task, policy: TokenPolicy, play: PlaySettings
-) -> Conversation | ProgramConversation:
-    if isinstance(task.agent, ExternalAgent):
-        return ProgramConversation(task, policy, play)
-    return Conversation(task, policy, play)
-
-
 def main(request: dict[str, Any]) -> int:
     """Open the environment, load the model and chat; return the exit code."""
     console = Console()
@@ -278,7 +270,9 @@ def main(request: dict[str, Any]) -> int:
             if not isinstance(policy, TokenPolicy):
                 raise SparringError("chat needs weights in this process: pass no endpoint")
             console.print(Text.assemble((request["about"] or policy.name, "bold")), soft_wrap=True)
-            asyncio.run(talk(_conversation(task, policy, play), console))
+            is_program = isinstance(task.agent, ExternalAgent)
+            conversation = ProgramConversation if is_program else Conversation
+            asyncio.run(talk(conversation(task, policy, play), console))
     except SparringError as error:
         print(f"sparring: {error}", file=sys.stderr)
         return error.exit_code

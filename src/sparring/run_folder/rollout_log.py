@@ -14,7 +14,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput
@@ -74,12 +73,7 @@ class RolloutWriter:
     def __enter__(self) -> RolloutWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def append(self, rollout: Rollout, seconds: float) -> None:
@@ -170,7 +164,10 @@ class RolloutLog:
 
     def _count(self) -> int:
         last = self._last_shard()
-        return 0 if last < 0 else last * SHARD_ROLLOUTS + self._entries_in(last)
+        if last < 0:
+            return 0
+        entries = index_path(self._folder, last).stat().st_size // ENTRY_BYTES
+        return last * SHARD_ROLLOUTS + entries
 
     def entries(self, start: int = 0, stop: int | None = None) -> Iterator[Entry]:
         """Yield the index entries of a range, in the order of writing."""
@@ -277,9 +274,6 @@ class RolloutLog:
 
     def _has(self, shard: int) -> bool:
         return index_path(self._folder, shard).exists()
-
-    def _entries_in(self, shard: int) -> int:
-        return index_path(self._folder, shard).stat().st_size // ENTRY_BYTES
 
 
 def _record(lines: ShardLines, entry: Entry, *, heads: bool) -> RolloutRecord:

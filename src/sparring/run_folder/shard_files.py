@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from types import TracebackType
 
 from backports import zstd
 
@@ -154,12 +153,7 @@ class ShardLines:
     def __enter__(self) -> ShardLines:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._file.close()
 
     def read(self, offset: int, length: int) -> bytes:

@@ -85,7 +85,9 @@ class ShipJob(Job[ShipSummary]):
             shipping.ship.open(needed_bytes(shipping.source, forms, spec.quantizations))
         validation = self._validation_cases()
         artefacts = await self._write_and_verify(forms, validation)
-        if validation and not self._plays_held_out_only(artefacts):
+        # A single artefact that will play held-out cases need not play validation cases.
+        plays_held_out = shipping.proof is not None and spec.cases != 0
+        if validation and not (len(artefacts) == 1 and plays_held_out):
             self._stage("comparing")
             await compare_on_validation(shipping, artefacts, validation)
         if spec.vllm or spec.register_with_ollama:
@@ -135,11 +137,6 @@ class ShipJob(Job[ShipSummary]):
         self._stage("verifying")
         verify_artefacts(shipping, artefacts, proved or played)
         return artefacts
-
-    def _plays_held_out_only(self, artefacts: Sequence[Artefact]) -> bool:
-        """Return whether there is a single artefact and it will play held-out cases, so that it
-        need not play validation cases."""
-        return len(artefacts) == 1 and self._shipping.proof is not None and self._spec.cases != 0
 
     def _stage(self, name: str) -> None:
         """Report the stage in the heartbeat."""
