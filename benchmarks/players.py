@@ -27,6 +27,7 @@ from typing import Any
 from player_overhead import AGENT, TURNS, token_script
 from sparring import Verdict, measure
 from sparring.contracts.cases import Case, Split
+from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.specs import Limits
 from sparring.jobs.player import OrderPlayer
 from sparring.measures import MeasureSet
@@ -35,7 +36,6 @@ from sparring.player import Player
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
 from sparring.policies.scripted_policy import ScriptedPolicy
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.orders import Orders
 
 PLAYS = 8
@@ -79,7 +79,7 @@ def play_round(players: int, orders: int) -> dict[str, float]:
     context = multiprocessing.get_context("spawn")
     ready, go, stop, cpu = context.Semaphore(0), context.Event(), context.Event(), context.Queue()
     with tempfile.TemporaryDirectory(prefix="sparring-players-") as place:
-        folder = Orders(Path(place))
+        folder = Orders(place)
         processes = [
             context.Process(target=play, args=(place, f"player-{n}", ready, go, stop, cpu))
             for n in range(players)
@@ -88,7 +88,7 @@ def play_round(players: int, orders: int) -> dict[str, float]:
             process.start()
         for _ in processes:
             ready.acquire()
-        weights = PublishedWeights(0, "v0", Path(place)).to_dict()
+        weights = PublishedWeights(0, "v0", place).to_dict()
         names = [f"{number:06d}" for number in range(orders)]
         for name in names:
             plays = [[0, 0, f"{name}-{n}", 0, Split.TRAINING.value] for n in range(PLAYS)]

@@ -17,15 +17,20 @@ import subprocess
 import sys
 import time
 from array import array
-from pathlib import Path
 from typing import Any
 
-from sparring.contracts.policies import Finish, Sample, SampleKey, SampleRequest, Sampling
+from sparring.contracts.policies import (
+    Finish,
+    PublishedWeights,
+    Sample,
+    SampleKey,
+    SampleRequest,
+    Sampling,
+)
 from sparring.contracts.rollouts import RolloutKey
 from sparring.models.tiny import build_tokenizer
 from sparring.policies.families import family_named
 from sparring.policies.server_policy import ServerPolicy
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.services import free_port
 
 LENGTHS, BAR_MS = (500, 2000, 8000), 1.5
@@ -97,7 +102,7 @@ def main() -> int:
             server.stdout.readline()
             address = f"http://127.0.0.1:{port}"
             policy = ServerPolicy([address], build_tokenizer(), family_named("qwen3"))
-            policy.use(PublishedWeights(0, "run-v0", Path("/none")))
+            policy.use(PublishedWeights(0, "run-v0", "/none"))
             loop, above = asyncio.new_event_loop(), {}
             for length in LENGTHS:
                 turns = requests(length, count)

@@ -13,10 +13,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM
 
-from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
+from sparring.contracts.policies import PublishedWeights, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.json_http import JsonHttp
-from sparring.policies.vllm_server import ModelNotServed, PublishedWeights, VllmServer
+from sparring.policies.vllm_server import ModelNotServed, VllmServer
 from tests.real_vllm import ADAPTERS, RealServer
 from tests.sampling_servers import InProcess
 from tests.wide_tiny import wide_tiny
@@ -61,7 +61,7 @@ def adapter(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
                 weights.normal_(0, 0.1)
     folder = tmp_path_factory.mktemp("adapter")
     adapted.save_pretrained(folder)
-    return adapted.eval(), PublishedWeights(1, "run-v1", folder)
+    return adapted.eval(), PublishedWeights(1, "run-v1", str(folder))
 
 
 def ask(seed: int = 0, stops: bool = False) -> SampleRequest:

@@ -16,10 +16,10 @@ from sparring.engine.loading import load
 from sparring.engine.tensors import Tensors
 from sparring.engine.trainer import PolicyTrainer
 from sparring.engine.work import TrainWork
+from sparring.learning.credit import streams_of
 from sparring.learning.drawing import Drawn
-from sparring.learning.hooks import Hooks
-from sparring.learning.ranks import Launched
-from sparring.learning.streams import Batch, advantages_of, streams_of
+from sparring.learning.engine import Batch, Launched
+from sparring.learning.reporting import Hooks
 from sparring.run_folder import RunFolder
 from tests.training import TALKATIVE, talk
 
@@ -92,9 +92,7 @@ class Run:
         if step not in self.proposed:
             self.proposed[step] = self.engine.propose(step)[0]
         rollouts = built.steps._play(Drawn(tuple(self.proposed[step])), step, None)
-        learned = rollouts.learned
-        advantages = advantages_of(learned, rollouts.are_live, self.settings, self.engine)
-        streams = streams_of(learned, advantages, self.settings, self.engine)
+        streams = streams_of(built.steps._rules, rollouts.groups, self.engine)
         case_ids = tuple(group.case_id for group in rollouts.groups for _ in group.learned)
         return Batch(streams, case_ids, GROUP)
 

@@ -14,8 +14,8 @@ from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM
 
 from sparring.contracts.errors import SettingError
+from sparring.contracts.policies import PublishedWeights
 from sparring.engine.adapter_versions import ADAPTER_FILE, AdapterVersions
-from sparring.policies.vllm_server import PublishedWeights
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_model_computes_with_the_version_and_is_unchanged_afterwards(
 ) -> None:
     old = filled(adapted, 0.1)
     by_old = logits(adapted)
-    weights = PublishedWeights(3, "run-v3", tmp_path)
+    weights = PublishedWeights(3, "run-v3", str(tmp_path))
     versions = AdapterVersions(adapted, 2)
     if is_in_memory:
         versions.keep("run-v3", old)
@@ -64,9 +64,10 @@ def test_only_the_last_versions_stay_in_memory(adapted: Any, tmp_path: Path) -> 
     versions = AdapterVersions(adapted, 2)
     for number in range(3):
         versions.keep(f"v{number}", filled(adapted, number / 10))
-    with pytest.raises(FileNotFoundError), versions.in_model(PublishedWeights(0, "v0", tmp_path)):
+    lost = PublishedWeights(0, "v0", str(tmp_path))
+    with pytest.raises(FileNotFoundError), versions.in_model(lost):
         pass
-    with versions.in_model(PublishedWeights(1, "v1", tmp_path)):
+    with versions.in_model(PublishedWeights(1, "v1", str(tmp_path))):
         pass
 
 

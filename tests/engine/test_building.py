@@ -19,8 +19,8 @@ from sparring.contracts.training import TrainSettings
 from sparring.engine.building import Built, build, player_of
 from sparring.engine.loading import load
 from sparring.engine.work import TrainWork
-from sparring.learning.hooks import Hooks
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
+from sparring.learning.reporting import Hooks
 from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.run_folder import RunFolder

@@ -20,9 +20,13 @@ from sparring.contracts.rollouts import (
 from sparring.contracts.training import TrainSettings
 from sparring.engine.echo import TOOLS, WEIGHTS, Echo
 from sparring.engine.passes import passes_of
+from sparring.learning.credit import streams_of
+from sparring.learning.credit.tool_results import ToolResults
+from sparring.learning.groups import Group
 from sparring.learning.rows import LearningRollout, LearningRow
-from sparring.learning.streams import streams_of
+from sparring.player import Played
 from tests.learning.notebook_engine import NotebookEngine
+from tests.rollouts import rollout
 from tests.training import trainer, weights_digest
 
 LENGTH, LONGEST = 6, 10
@@ -50,7 +54,9 @@ def learned():
 def streams(normalization):
     """The rows with their weights, as the credit rules give them."""
     settings = TrainSettings(world_model_normalization=normalization, max_completion_length=LONGEST)
-    return streams_of(learned(), [0.0] * 8, settings, NotebookEngine())
+    played = Played(rollout(""), 0.0)
+    groups = [Group((played,) * len(learned()), tuple(learned()))]
+    return streams_of([ToolResults(settings)], groups, NotebookEngine())
 
 
 def batch(size=8):

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from sparring.contracts.errors import SettingError
+from sparring.contracts.policies import PublishedWeights
 from sparring.engine.publisher import Publisher, refuse_unservable
-from sparring.policies.vllm_server import PublishedWeights
 
 
 class Policy:

@@ -8,7 +8,7 @@ import pytest
 
 from sparring.engine import ranks
 from sparring.engine.ranks import from_rank_0, gathered
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 
 
 def test_a_single_process_finds_for_itself() -> None:

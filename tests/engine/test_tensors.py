@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from sparring.engine.tensors import attended, corrections, padded, sampled
+from sparring.learning.engine import Stream
 from sparring.learning.rows import LearningRow
-from sparring.learning.streams import Stream
 
 CPU = torch.device("cpu")
 

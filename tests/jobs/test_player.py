@@ -16,8 +16,8 @@ import pytest
 
 from sparring.contracts.cases import Split
 from sparring.jobs.player import OrderPlayer
-from sparring.learning import ordered_play
-from sparring.learning.ordered_play import OrderedPlay
+from sparring.learning import rollout_collector
+from sparring.learning.rollout_collector import OrderedPlay
 from sparring.measures import MeasureSet
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_control import JoinRun, join_run
@@ -123,7 +123,7 @@ def logs_of(result: Any) -> list[Any]:
 def test_players_end_like_a_run_without_them(
     players, loses_one, without, server, tiny_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(ordered_play, "_LOST_SECONDS", 2.0)
+    monkeypatch.setattr(rollout_collector, "_LOST_SECONDS", 2.0)
     result = train(tiny_folder, tmp_path, server, players, loses_one=loses_one)
     assert logs_of(result) == logs_of(without)
     assert weights_digest(result) == weights_digest(without)

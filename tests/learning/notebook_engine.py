@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sparring.learning.engine import EngineFigures, LearningState, Scores
+from sparring.learning.engine import Batch, EngineFigures, LearningState, Scores
 from sparring.learning.parity import Parity
-from sparring.learning.streams import Batch
 from sparring.run_folder.checkpoint_list import Checkpoint
 
 

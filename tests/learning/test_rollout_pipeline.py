@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import PublishedWeights
 from sparring.learning.drawing import Drawn
+from sparring.learning.groups import StepRollouts
 from sparring.learning.rollout_pipeline import Pace, RolloutPipeline
-from sparring.learning.step_rollouts import StepRollouts
-from sparring.policies.vllm_server import PublishedWeights
 
 
 def proposed(step: int) -> list[list[str]]:
@@ -32,7 +31,7 @@ class Collector:
 
     @property
     def weights(self) -> PublishedWeights | None:
-        return PublishedWeights(self.newest, f"v{self.newest}", Path("/policies"))
+        return PublishedWeights(self.newest, f"v{self.newest}", "/policies")
 
     def draw(self, cases: Any, step: int) -> Drawn:
         assert cases == proposed(step)
@@ -64,7 +63,7 @@ def learn(pipeline: RolloutPipeline, collector: Collector, steps: range) -> list
         collector.newest = step
         each = pipeline.take(step, collector.weights)
         assert each.weights is not None
-        assert each.rollouts.version == each.weights.version
+        assert each.result().version == each.weights.version
         taken.append((step, each.weights.version))
     return taken
 
@@ -133,10 +132,10 @@ def test_a_step_that_is_not_ready_is_waited_for() -> None:
 
     collector.play = slow  # type: ignore[method-assign]
     pipeline = pipeline_of(collector, Pace(3, 1))
-    pipeline.take(0, collector.weights)
+    pipeline.take(0, collector.weights).result()
     assert 1 not in collector.ended
     threading.Timer(0.05, gate.set).start()
-    assert pipeline.take(1, collector.weights).step == 1
+    assert pipeline.take(1, collector.weights).result().version == 0
     assert 1 in collector.ended
 
 
@@ -151,9 +150,9 @@ def test_a_failure_is_raised_by_the_step_it_belongs_to() -> None:
 
     collector.play = fail  # type: ignore[method-assign]
     pipeline = pipeline_of(collector, Pace(3, 2))
-    pipeline.take(0, collector.weights)
+    pipeline.take(0, collector.weights).result()
     with pytest.raises(InfrastructureError, match="no server answered"):
-        pipeline.take(1, collector.weights)
+        pipeline.take(1, collector.weights).result()
 
 
 def test_a_checkpoint_with_other_cases_in_play_is_refused() -> None:
@@ -176,9 +175,16 @@ def test_idle_times_add_up() -> None:
 
     collector.play = takes_three  # type: ignore[method-assign]
     pipeline = pipeline_of(collector, Pace(3), clock=lambda: now[0])
-    first = pipeline.take(0, collector.weights)
+
+    def figures_of(step: int) -> dict[str, float]:
+        taken = pipeline.take(step, collector.weights)
+        taken.result()
+        return pipeline.counts(step, taken.weights).plus(rollouts=1).metrics()
+
+    first = figures_of(0)
     now[0] += 2  # the update
-    second = pipeline.take(1, collector.weights)
-    assert (first.trainer_idle, first.samplers_idle) == (3, 0)
-    assert (second.trainer_idle, second.samplers_idle) == (3, 2)
-    assert second.counts().plus(rollouts=1).metrics()["sampler_idle_seconds"] == 2
+    second = figures_of(1)
+    for figures, idle in ((first, 0), (second, 2)):
+        assert figures["trainer_idle_seconds"] == 3
+        assert figures["sampler_idle_seconds"] == idle
+    assert pipeline.counts(1, None).sums == {}, "weights in this process wait for nobody"

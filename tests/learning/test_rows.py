@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import Untrainable
-from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow
+from sparring.contracts.rollouts import (
+    Ending,
+    ResultBody,
+    Rollout,
+    Span,
+    TokenKind,
+    TokenRow,
+    ToolCall,
+)
 from sparring.learning.rows import LearningRollout, LearningRow, RowRules, learning_rollout
 from tests.rollouts import rollout
 
@@ -51,6 +59,17 @@ def test_an_unscored_rollout_keeps_its_tokens_and_teaches_nothing():
     assert learned(made(reward=None)).reward is None
     assert not any(row.mask)
     assert len(row.completion) == 5
+
+
+def test_tool_results_are_learned_from_unless_nothing_could_score_the_rollout():
+    with_result = replace(ROW, bodies=(ResultBody("find", 4, 6),))
+    call = ToolCall("1", "find", "{}")
+    for changed, bodies in (
+        ({}, (ResultBody("find", 2, 4),)),
+        ({"ending": Ending.TOKEN_BUDGET}, (ResultBody("find", 2, 4),)),
+        ({"reward": None, "ending": Ending.INFRASTRUCTURE_ERROR}, ()),
+    ):
+        assert only_row(made(with_result, tools=[call], **changed)).bodies == bodies
 
 
 def test_a_truncated_rollout_teaches_nothing_unless_told_to():

@@ -14,7 +14,7 @@ from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenR
 from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import resolve_batches
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.hooks import Hooks
+from sparring.learning.reporting import Hooks
 from sparring.learning.rollout_collector import RolloutCollector, TrainingCases
 from sparring.learning.rows import RowRules
 from sparring.learning.step import Steps

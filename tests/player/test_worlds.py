@@ -10,7 +10,7 @@ from agents import Agent
 from sparring import measure, passed, tool
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
-from sparring.learning.judged_play import play_and_judge
+from sparring.learning.rollout_collector import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.worlds import end_world, world_tools

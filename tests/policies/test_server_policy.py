@@ -7,18 +7,24 @@ import itertools
 import threading
 from array import array
 from contextlib import ExitStack
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.policies import Finish, Sample, SampleKey, SampleRequest, Sampling
+from sparring.contracts.policies import (
+    Finish,
+    PublishedWeights,
+    Sample,
+    SampleKey,
+    SampleRequest,
+    Sampling,
+)
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.families import family_named
 from sparring.policies.server_policy import ServerPolicy
-from sparring.policies.vllm_server import ModelNotServed, PublishedWeights, ServerUnavailable
+from sparring.policies.vllm_server import ModelNotServed, ServerUnavailable
 from tests.servers import ChatServer
 
 OK = {
@@ -32,7 +38,7 @@ def ask(case: str = "c", index: int = 0, turn: int = 0) -> SampleRequest:
 
 
 def weights(version: int) -> PublishedWeights:
-    return PublishedWeights(version, f"run-v{version}", Path("/p"))
+    return PublishedWeights(version, f"run-v{version}", "/p")
 
 
 def pool(codecs: Any, *servers: Any, **options: Any) -> ServerPolicy:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.policies import Finish, SampleKey, SampleRequest, Sampling
+from sparring.contracts.policies import Finish, PublishedWeights, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
-from sparring.policies.vllm_server import (
-    ModelNotServed,
-    PublishedWeights,
-    ServerUnavailable,
-    VllmServer,
-)
+from sparring.policies.vllm_server import ModelNotServed, ServerUnavailable, VllmServer
 from tests.servers import ChatServer
 
 REQUEST = SampleRequest(
@@ -81,7 +75,7 @@ def test_a_server_without_token_ids_is_refused(choice: dict[str, Any]) -> None:
 def load(status: int, body: Any) -> dict[str, Any]:
     with ChatServer() as server:
         server.answer = lambda _: (status, body)
-        weights = PublishedWeights(1, "run-v1", Path("/p/run-v1"))
+        weights = PublishedWeights(1, "run-v1", "/p/run-v1")
         asyncio.run(VllmServer(server.url).load_adapter(weights))
         return server.requests[0]
 

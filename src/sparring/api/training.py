@@ -29,7 +29,7 @@ from sparring.engine.work import load_work
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.sdk_run import UserFunction

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Protocol, TypeGuard, runtime_checkable
 
 from sparring.contracts.chat import ToolSchema
-from sparring.contracts.json import JsonSchema
+from sparring.contracts.json import JsonObject, JsonSchema
 from sparring.contracts.rollouts import Message, RequestedCall, RolloutKey
 
 
@@ -82,6 +83,30 @@ class Sample:
     logprobs: array[float]
     finish: Finish
     version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedWeights:
+    """One version of the weights, which stamps every token that it samples.
+
+    `version` is the step after which they were published. `name` is unique for each version and
+    never reused: a sampler knows them by it. `path` is the folder of their files, or their address
+    at a service. An adapter is served beside its base; whole weights replace a sampler's own.
+    """
+
+    version: int
+    name: str
+    path: str
+    is_adapter: bool = True
+
+    def to_dict(self) -> JsonObject:
+        """Return the fields as JSON values, for `from_dict`."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, value: JsonObject) -> PublishedWeights:
+        """Restore weights from the result of `to_dict`."""
+        return cls(**value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +247,22 @@ class TokenPolicy(Protocol):
 
     async def sample(self, request: SampleRequest) -> Sample:
         """Sample one turn."""
+        ...
+
+
+class VersionedPolicy(TokenPolicy, Protocol):
+    """Samples with published versions of the weights, in servers or in a service."""
+
+    @property
+    def weights(self) -> PublishedWeights:
+        """The weights of rollouts that begin now."""
+        ...
+
+    def assigned(
+        self, weights: PublishedWeights, rollouts: Iterable[RolloutKey]
+    ) -> AbstractContextManager[None]:
+        """Return a context in which these rollouts are sampled with these weights, even if newer
+        ones are published."""
         ...
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from sparring.contracts.errors import SettingError
-from sparring.policies.vllm_server import PublishedWeights
+from sparring.contracts.policies import PublishedWeights
 
 ADAPTER = "default"
 ADAPTER_FILE = "adapter_model.safetensors"
@@ -41,7 +42,7 @@ class AdapterVersions:
         enter."""
         state = self._states.get(weights.name)
         if state is None:
-            state = load_file(str(weights.path / ADAPTER_FILE))
+            state = load_file(Path(weights.path) / ADAPTER_FILE)
         parameters = adapter_parameters(self._model)
         with torch.no_grad():
             current = {name: each.detach().clone() for name, each in parameters.items()}

@@ -22,12 +22,10 @@ from sparring.engine.trainer import PolicyTrainer
 from sparring.engine.warm_start import use_as_reference
 from sparring.engine.work import TrainWork
 from sparring.learning.batches import BatchPlan
+from sparring.learning.engine import Launched
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.hooks import Hooks
-from sparring.learning.judged_play import Plays
-from sparring.learning.ordered_play import OrderedPlay
-from sparring.learning.ranks import Launched
-from sparring.learning.rollout_collector import RolloutCollector, TrainingCases
+from sparring.learning.reporting import Hooks
+from sparring.learning.rollout_collector import OrderedPlay, Plays, RolloutCollector, TrainingCases
 from sparring.learning.step import Steps
 from sparring.player import Player
 from sparring.player.function_player import FunctionPlayer

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from sparring.engine.building import Built
-from sparring.learning.hooks import Hooks
 from sparring.learning.parity import Parity
-from sparring.learning.rows import LearningRollout, LearningRow
+from sparring.learning.reporting import Hooks, LearnedGroup
+from sparring.learning.rows import LearningRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class DryRun:
             ended, cpu = _now()
             self.done.append(DryStep(ended - self._scored[0], cpu - self._scored[1], ended - began))
 
-    def _learned_in_step(self, learned: list[LearningRollout]) -> list[LearningRollout]:
+    def _learned_in_step(self, learned: LearnedGroup) -> LearnedGroup:
         if self._longest is None or len(self.done) < self.steps:
             return learned
         longest = self._longest
-        return [
+        return tuple(
             replace(each, rows=tuple(stretched(row, longest) for row in each.rows))
             for each in learned
-        ]
+        )
 
     def _note(self, doing: str, step: int) -> None:
         self.on_doing(doing, step)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sparring.engine.tensors import Tensors
-from sparring.learning.streams import Stream
+from sparring.learning.engine import Stream
 
 WEIGHTS, TOOLS = "echo_weights", "echo_tools"
 

@@ -21,9 +21,9 @@ from accelerate.utils import broadcast_object_list
 from safetensors.torch import save_file
 
 from sparring.contracts.errors import SettingError
+from sparring.contracts.policies import PublishedWeights
 from sparring.engine.adapter_versions import ADAPTER, ADAPTER_FILE, AdapterVersions
 from sparring.policies.server_policy import ServerPolicy
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.files import sync_files, sync_folder
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Publisher:
         (name,) = broadcast_object_list(names)
         if self._versions is not None:
             self._versions.keep(name, {each: copy.clone() for each, copy in state.items()})
-        self._policy.use(PublishedWeights(step, name, self._folder / name, self._is_adapter))
+        self._policy.use(PublishedWeights(step, name, str(self._folder / name), self._is_adapter))
 
     def as_of(self, weights: PublishedWeights) -> AbstractContextManager[None]:
         """Return a context in which the model has these weights. All ranks must enter it.

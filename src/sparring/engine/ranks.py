@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from accelerate.utils import broadcast_object_list, gather_object
 
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 
 Value = TypeVar("Value")
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from trl.trainer.utils import pad
 
-from sparring.learning.streams import Stream
+from sparring.learning.engine import Stream
 
 Tensors = dict[str, Any]  # TRL's batch: padded tensors, and a few scalars, by TRL's names
 

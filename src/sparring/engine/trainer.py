@@ -26,6 +26,7 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from sparring.contracts.errors import InfrastructureError, SettingError
+from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.specs import FORMAT
 from sparring.engine.case_order import CaseOrder
 from sparring.engine.checkpoints import Checkpoints
@@ -37,12 +38,10 @@ from sparring.engine.passes import passes_of
 from sparring.engine.shared_prompts import Prompts, why_prompts_cannot_be_shared
 from sparring.engine.tensors import Tensors, attended, corrections, padded, sampled
 from sparring.learning.batches import BatchPlan
-from sparring.learning.engine import EngineFigures, LearningState, Scores
+from sparring.learning.engine import Batch, EngineFigures, LearningState, Scores, Stream
 from sparring.learning.guards import GuardMonitor
 from sparring.learning.rows import masked_row
-from sparring.learning.streams import Batch, Stream
 from sparring.policies.quantized_base import record_quantization, widen_adapter
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
 from sparring.run_folder.files import read_json, write_json
 

@@ -33,7 +33,7 @@ from sparring.learning.demonstrations import (
     from_file,
     try_demonstrations,
 )
-from sparring.learning.judged_play import play_and_judge
+from sparring.learning.rollout_collector import play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent

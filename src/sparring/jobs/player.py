@@ -16,18 +16,18 @@ from typing import Any
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import CasesBroken, SettingError, SparringError
+from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments.task import Task
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.environment_opening import opened
-from sparring.learning.judged_play import Plays, play_and_judge
+from sparring.learning.rollout_collector import Plays, play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play
 from sparring.policies.loading import family_of
 from sparring.policies.pretrained import load_tokenizer
 from sparring.policies.server_policy import ServerPolicy
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder import RunFolder
 from sparring.run_folder.orders import Order, Orders
 from sparring.run_folder.records import to_record

@@ -17,8 +17,8 @@ from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
-from sparring.learning.judged_play import Plays, play_and_judge
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
+from sparring.learning.rollout_collector import Plays, play_and_judge
 from sparring.measures import MeasureSet
 from sparring.player import Play, Played
 from sparring.policies.scripted_policy import Script

@@ -6,18 +6,107 @@ An engine gets rows with streams and knows no rollout, reward or measure. The en
 
 from __future__ import annotations
 
+import os
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
-from typing import Any, Protocol
+from statistics import fmean
+from typing import Any, Protocol, TypeVar
 
+from sparring.contracts.errors import WorldSizeError
+from sparring.contracts.policies import PublishedWeights
 from sparring.learning.parity import Parity
-from sparring.learning.ranks import Ranks
-from sparring.learning.streams import Batch
-from sparring.policies.vllm_server import PublishedWeights
+from sparring.learning.rows import LearningRow
 from sparring.run_folder.checkpoint_list import Checkpoint
+
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """The rank of this process and the number of processes."""
+
+    rank: int
+    world_size: int
+
+    @classmethod
+    def here(cls) -> Launched:
+        """Read torchrun's `RANK` and `WORLD_SIZE`; without them, a single process."""
+        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
+
+    def require(self, world_size: int) -> None:
+        """Raise WorldSizeError unless `world_size` processes were started."""
+        if self.world_size != world_size:
+            raise WorldSizeError(
+                f"{world_size} processes were requested, but {self.world_size} started; start them "
+                f"with `sparring train --processes N`, or with torchrun --nproc-per-node N"
+            )
+
+
+class Ranks(Protocol):
+    """The processes that train together, as one of them sees them."""
+
+    @property
+    def rank(self) -> int:
+        """The number of this process; rank 0 reports for all."""
+        ...
+
+    def gather(self, mine: list[Any]) -> list[Any]:
+        """Return the concatenated lists of all ranks. All ranks call this together."""
+        ...
+
+
+def from_rank_0(find: Callable[[], Found], ranks: Ranks) -> Found:
+    """Call `find` on rank 0 only, and return its result on every rank. All ranks call this
+    together; if `find` raises, the others wait until they are ended."""
+    found: list[Found] = ranks.gather([find()] if ranks.rank == 0 else [])
+    return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """One row of the batch.
+
+    `advantages` has a number for each token of the completion, and counts where the row's mask is
+    1. `targets` is the weight of each token in the loss on tool results; None if no rank has any.
+    `rollout` is the index of the row's rollout in the batch.
+    """
+
+    row: LearningRow
+    rollout: int
+    advantages: array[float]
+    targets: array[float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The streams of one generation on this rank: `group` rollouts of each case, one after another.
+
+    `case_ids` are by rollout. `weights` are those that servers sampled with; None without servers.
+    """
+
+    streams: tuple[Stream, ...]
+    case_ids: tuple[str, ...]
+    group: int
+    weights: PublishedWeights | None = None
+
+    @property
+    def rollout_of_row(self) -> list[int]:
+        """The index of each row's rollout."""
+        return [each.rollout for each in self.streams]
+
+    @property
+    def advantages(self) -> list[float]:
+        """The mean advantage of each rollout, over the tokens that are learned from if any are."""
+        tokens: list[list[float]] = [[] for _ in self.case_ids]
+        masked: list[list[float]] = [[] for _ in self.case_ids]
+        for stream in self.streams:
+            masked[stream.rollout] += stream.advantages
+            tokens[stream.rollout] += compress(stream.advantages, stream.row.mask)
+        return [fmean(own or every) for own, every in zip(tokens, masked, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,17 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.specs import FORMAT
 from sparring.learning.drawing import Drawn
-from sparring.learning.step_counts import StepCounts
-from sparring.learning.step_rollouts import StepRollouts
-from sparring.policies.vllm_server import PublishedWeights
+from sparring.learning.groups import StepRollouts
+from sparring.learning.reporting import StepCounts
 
 Proposed: TypeAlias = Sequence[Sequence[str]]  # the cases of a step, by rank
 
@@ -53,31 +52,10 @@ Play: TypeAlias = Callable[[Drawn, int, PublishedWeights | None], StepRollouts]
 
 
 @dataclass(frozen=True, slots=True)
-class PlayedStep:
-    """The rollouts of a step, and the weights that sampled them. `trainer_idle` is the seconds that
-    the trainer waited for them, `samplers_idle` the seconds without play since the previous
-    step."""
+class StepInPlay:
+    """A step that is played with `weights`. `result` waits for its rollouts and returns them; where
+    nothing is played ahead, it plays them."""
 
-    step: int
-    rollouts: StepRollouts
-    weights: PublishedWeights | None
-    trainer_idle: float
-    samplers_idle: float
-
-    def counts(self) -> StepCounts:
-        """Return counts of staleness and idle time; empty without sampling servers."""
-        if self.weights is None:
-            return StepCounts()
-        return StepCounts().plus(
-            paced=1,
-            staleness=self.step - self.weights.version,
-            trainer_idle=self.trainer_idle,
-            samplers_idle=self.samplers_idle,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _InPlay:
     drawn: Drawn
     weights: PublishedWeights | None
     proposed: Proposed
@@ -105,22 +83,33 @@ class RolloutPipeline:
         self._draw = draw
         self._play = play
         self._clock = clock
-        self._in_play: dict[int, _InPlay] = {}
+        self._in_play: dict[int, StepInPlay] = {}
         self._idle = _IdleTime(clock)
+        self._taken_at = 0.0
 
-    def take(self, step: int, weights: PublishedWeights | None) -> PlayedStep:
-        """Begin all steps that may be in play, with these weights; wait for `step`, and return its
-        rollouts."""
+    def take(self, step: int, weights: PublishedWeights | None) -> StepInPlay:
+        """Begin all steps that may be in play, with these weights, and return `step`."""
         for ahead in self._pace.in_play(step):
             if ahead not in self._in_play:
                 proposed = self._propose(ahead)
                 self._begin(ahead, proposed, self._draw(proposed, ahead), weights)
-        in_play = self._in_play.pop(step)
-        started = self._clock()
-        with nullcontext() if self._pace.max_staleness else self._idle.busy():
-            rollouts = in_play.result()
-        waited = self._clock() - started
-        return PlayedStep(step, rollouts, in_play.weights, waited, self._idle.take())
+        if not self._pace.max_staleness:
+            self._idle.begin()  # the caller plays the step now, and `counts` ends that
+        self._taken_at = self._clock()
+        return self._in_play.pop(step)
+
+    def counts(self, step: int, weights: PublishedWeights | None) -> StepCounts:
+        """Return the staleness of the step that was taken and has been played, the seconds that the
+        trainer waited for it, and those without play since the last one; empty without sampling
+        servers."""
+        if not self._pace.max_staleness:
+            self._idle.end()
+        waited, idle = self._clock() - self._taken_at, self._idle.take()
+        if weights is None:
+            return StepCounts()
+        return StepCounts().plus(
+            paced=1, staleness=step - weights.version, trainer_idle=waited, samplers_idle=idle
+        )
 
     def versions_in_play(self) -> list[PublishedWeights]:
         """Return the distinct weights of all steps in play."""
@@ -169,18 +158,20 @@ class RolloutPipeline:
     ) -> None:
         work = partial(self._play, drawn, step, weights)
         result = self._started(work) if self._pace.max_staleness else work
-        self._in_play[step] = _InPlay(drawn, weights, proposed, result)
+        self._in_play[step] = StepInPlay(drawn, weights, proposed, result)
 
     def _started(self, work: Callable[[], StepRollouts]) -> Callable[[], StepRollouts]:
         """Start `work` in a thread. Return a function that waits for it and returns its result."""
         future: Future[StepRollouts] = Future()
 
         def run() -> None:
+            self._idle.begin()
             try:
-                with self._idle.busy():
-                    future.set_result(work())
+                future.set_result(work())
             except BaseException as error:  # CancelledError, if the event loop is closed
                 future.set_exception(error)
+            finally:
+                self._idle.end()
 
         threading.Thread(target=run, name="sparring-ahead", daemon=True).start()
         return future.result
@@ -196,18 +187,16 @@ class _IdleTime:
         self._since: float | None = None
         self._total = 0.0
 
-    def busy(self) -> _IdleTime:
-        """Return a context manager for the duration of one piece of work."""
-        return self
-
-    def __enter__(self) -> None:
+    def begin(self) -> None:
+        """Note that a piece of work begins."""
         with self._guard:
             self._busy += 1
             if self._since is not None:
                 self._total += self._clock() - self._since
                 self._since = None
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Note that a piece of work has ended."""
         with self._guard:
             self._busy -= 1
             if not self._busy:

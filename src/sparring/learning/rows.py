@@ -2,7 +2,8 @@
 
 If a rollout must not be learned from, its rows keep their tokens, their masks are all zeros, and
 its reward is None. It then affects neither the policy's loss, nor the statistics of its group, nor
-the token count that normalises the loss.
+the token count that normalises the loss. The tool results of a rollout that nothing could score are
+not learned from either: a failure of the infrastructure teaches nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Collection, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sparring.contracts.errors import Untrainable
 from sparring.contracts.rollouts import CallFailure, ResultBody, Rollout, TokenKind, TokenRow
@@ -107,11 +108,14 @@ def learning_rollout(
         )
     if not is_learned_from:
         rows = {place: row for place, row in rows.items() if not _problem(row, rules.vocabulary)}
-    known = _known_tools(rollout)
     learned = tuple(
-        replace(
-            _learning_row(row, rollout.id, rules, known, is_learned_from=is_learned_from),
-            place=place,
+        _learning_row(
+            row,
+            place,
+            rollout,
+            rules,
+            is_learned_from=is_learned_from,
+            has_results=has_reward,  # a failure of the infrastructure may have written them
         )
         for place, row in rows.items()
     )
@@ -130,9 +134,15 @@ def other_versions(rollout: Rollout, version: int | None) -> list[int]:
 
 
 def _learning_row(
-    row: TokenRow, where: str, rules: RowRules, known: Set[str], *, is_learned_from: bool
+    row: TokenRow,
+    place: int,
+    rollout: Rollout,
+    rules: RowRules,
+    *,
+    is_learned_from: bool,
+    has_results: bool,
 ) -> LearningRow:
-    check_row(row, rules.vocabulary, where)
+    check_row(row, rules.vocabulary, rollout.id)
     start = row.spans[0].length
     full_mask = row.mask()[start:]
     sampled_end = full_mask.rindex(1) + 1
@@ -143,7 +153,8 @@ def _learning_row(
         completion=row.ids[start : start + len(mask)],
         mask=mask if is_learned_from else bytes(len(mask)),
         logprobs=_spread(row.logprobs, mask),
-        bodies=_bodies(row, start, len(mask), known),
+        bodies=_bodies(row, start, len(mask), _known_tools(rollout)) if has_results else (),
+        place=place,
     )
 
 

@@ -4,29 +4,28 @@
             → update, report → publish → validate, save
 
 Nothing here depends on the engine, which stands behind `learning/engine.py`. The collector plays
-and judges; how rewards become gradients is in `learning/credit`.
+and judges. The rules in `learning/credit` say how rewards become gradients, and which groups are
+worth learning from.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from sparring.contracts.errors import GuardStop, ParityError
+from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.training import TrainSettings
 from sparring.learning.batches import BatchPlan
+from sparring.learning.credit import RULES, streams_of
 from sparring.learning.drawing import Drawn, draw
-from sparring.learning.engine import Engine, LearningState
-from sparring.learning.groups import Group, Outcome
+from sparring.learning.engine import Batch, Engine, LearningState
+from sparring.learning.groups import Group, StepRollouts, gaps_of
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.hooks import Hooks
 from sparring.learning.parity import Parity
+from sparring.learning.reporting import Hooks, StepCounts, StepReports, merged_over_ranks
 from sparring.learning.rollout_collector import RolloutCollector
 from sparring.learning.rollout_pipeline import Pace, Proposed, RolloutPipeline
-from sparring.learning.step_counts import StepCounts
-from sparring.learning.step_reports import StepReports, merged_over_ranks
-from sparring.learning.step_rollouts import StepRollouts, gaps_of
-from sparring.learning.streams import Batch, advantages_of, streams_of
-from sparring.policies.vllm_server import PublishedWeights
 from sparring.run_folder.checkpoint_list import Checkpoint
 
 
@@ -51,6 +50,7 @@ class Steps:
         self._settings = settings
         self._plan = plan
         self._hooks = hooks
+        self._rules = [rule(settings) for rule in RULES]
         self._reports = StepReports(hooks, guards, engine)
         self._pace = Pace(plan.steps, settings.max_staleness, plan.boundary)
         self._pipeline = RolloutPipeline(self._pace, engine.propose, self._draw, self._play)
@@ -87,21 +87,25 @@ class Steps:
         engine, collector, settings = self._engine, self._collector, self._settings
         step = engine.step
 
-        # The pipeline calls `engine.propose`, `_draw` and `_play`. With staleness, it called them
-        # for this step some steps ago, and now begins later ones, which play beside the update.
+        # The pipeline calls `engine.propose` and `_draw`; its result is that of `_play`. With
+        # staleness, it called them for this step some steps ago, and now begins later ones, which
+        # play beside the update.
         self.doing("playing")
         with engine.sampling():
-            played = self._pipeline.take(step, collector.weights)
-        rollouts = played.rollouts
+            in_play = self._pipeline.take(step, collector.weights)
+            rollouts = in_play.result()
+            paced = self._pipeline.counts(step, in_play.weights)
         collector.difficulty.remember(engine.gather(rollouts.results()), step)
 
-        # Rewards become an advantage per rollout, and streams with a number per token.
+        # The credit rules turn the rewards of the groups into streams, with numbers per token.
         self.doing("scoring")
-        learned = self._hooks.on_learned(rollouts.learned)
-        advantages = advantages_of(learned, rollouts.are_live, settings, engine)
-        case_ids = tuple(group.case_id for group in rollouts.groups for _ in group.learned)
-        streams = streams_of(learned, advantages, settings, engine)
-        batch = Batch(streams, case_ids, settings.num_generations, played.weights)
+        groups = [
+            replace(group, learned=self._hooks.on_learned(group.learned))
+            for group in rollouts.groups
+        ]
+        case_ids = tuple(group.case_id for group in groups for _ in group.learned)
+        streams = streams_of(self._rules, groups, engine)
+        batch = Batch(streams, case_ids, settings.num_generations, in_play.weights)
 
         # Parity: the engine must give each sampled token the log-probability the sampler gave it.
         is_compared = settings.sampling is not None or not self._is_parity_known
@@ -109,9 +113,10 @@ class Steps:
         if scores.parity is not None:
             self._require(scores.parity)
 
-        gaps = () if scores.gaps is None else gaps_of(learned, scores.gaps)
-        self._reports.add(collector.log_step(rollouts, advantages, gaps), rollouts.first_cause())
-        self._reports.add(played.counts())
+        gaps = () if scores.gaps is None else gaps_of(groups, scores.gaps)
+        counts = collector.log_step(rollouts, batch.advantages, gaps)
+        self._reports.add(counts, rollouts.first_cause())
+        self._reports.add(paced)
 
         for taken in engine.update():
             if taken % settings.logging_steps == 0:
@@ -138,21 +143,21 @@ class Steps:
         """Play and judge a group of rollouts for each case, and replace dead groups by groups of
         spare cases. Several threads may play steps at once."""
         started = time.monotonic()
-        is_learned_from = self._is_learned_from
-        groups = self._collector.play_groups(drawn.cases, step, weights)
+        is_learned_from, collector = self._is_learned_from, self._collector
+        find_case, size = collector.find_case, self._settings.num_generations
+        version = None if weights is None else weights.version
+        played = collector.play(map(find_case, drawn.cases), size, step, weights)
+        groups = collector.grouped(played, version)
         rollouts = StepRollouts(
-            groups,
-            is_learned_from,
-            skipped=len(drawn.skipped),
-            version=None if weights is None else weights.version,
+            groups, is_learned_from, skipped=len(drawn.skipped), version=version
         )
         spares = list(drawn.spares)
         while spares and (
             dead := [place for place, group in enumerate(groups) if not is_learned_from(group)]
         ):
             tried, spares = spares[: len(dead)], spares[len(dead) :]
-            others = self._collector.play_groups(tried, step, weights)
-            for place, group in zip(dead, others, strict=False):
+            played = collector.play(map(find_case, tried), size, step, weights)
+            for place, group in zip(dead, collector.grouped(played, version), strict=False):
                 if is_learned_from(group):
                     rollouts.replaced.append(groups[place])
                     groups[place] = group
@@ -163,10 +168,8 @@ class Steps:
         return rollouts
 
     def _is_learned_from(self, group: Group) -> bool:
-        """Whether the step learns from a group: a live one, and with ECHO also a failed one."""
-        if group.outcome is Outcome.FAILED:
-            return self._settings.learns_results
-        return group.outcome is Outcome.LIVE
+        """Whether any credit rule learns from a group. A group that none does is dead."""
+        return any(rule.teaches(group) for rule in self._rules)
 
     # ------------------------------------------------------------------ around a step
 

@@ -16,16 +16,11 @@ from dataclasses import replace
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.policies import Sample, SampleRequest
+from sparring.contracts.policies import PublishedWeights, Sample, SampleRequest
 from sparring.contracts.rollouts import RolloutKey
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
-from sparring.policies.vllm_server import (
-    ModelNotServed,
-    PublishedWeights,
-    ServerUnavailable,
-    VllmServer,
-)
+from sparring.policies.vllm_server import ModelNotServed, ServerUnavailable, VllmServer
 
 _FIRST_BACKOFF, _MAX_BACKOFF = 0.5, 30.0  # seconds for which a failed server is tried last
 _RETRY_SECONDS = 0.25

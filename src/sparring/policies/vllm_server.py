@@ -7,14 +7,11 @@ of the temperature-scaled softmax.
 from __future__ import annotations
 
 from array import array
-from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.contracts.json import JsonObject
-from sparring.contracts.policies import Finish, Sample, SampleRequest
+from sparring.contracts.policies import Finish, PublishedWeights, Sample, SampleRequest
 from sparring.policies.json_http import ConnectionBroken, JsonHttp, JsonReply
 
 _CONTROL_SECONDS = 300.0
@@ -28,29 +25,6 @@ class ServerUnavailable(InfrastructureError):
 
 class ModelNotServed(InfrastructureError):
     """The server does not have the model that the request names."""
-
-
-@dataclass(frozen=True, slots=True)
-class PublishedWeights:
-    """One version of the weights. `name` is unique for each version and never reused.
-
-    An adapter is served as a separate model with this name. Whole weights replace the weights of
-    the server's model; `name` is then the server's weight version and the salt of its prefix cache.
-    """
-
-    version: int
-    name: str
-    path: Path
-    is_adapter: bool = True
-
-    def to_dict(self) -> JsonObject:
-        """Return the fields as JSON values, for `from_dict`."""
-        return {**asdict(self), "path": str(self.path)}
-
-    @classmethod
-    def from_dict(cls, value: JsonObject) -> PublishedWeights:
-        """Restore weights from the result of `to_dict`."""
-        return cls(**{**value, "path": Path(value["path"])})
 
 
 class VllmServer:
@@ -104,7 +78,7 @@ class VllmServer:
     async def load_adapter(self, weights: PublishedWeights) -> None:
         """Load an adapter from its folder, which the server must be able to read at the same
         path."""
-        body = {"lora_name": weights.name, "lora_path": str(weights.path)}
+        body = {"lora_name": weights.name, "lora_path": weights.path}
         reply = await self._post("/v1/load_lora_adapter", body, _CONTROL_SECONDS)
         if reply.is_ok or b"already" in reply.body:
             return
@@ -125,7 +99,7 @@ class VllmServer:
         self._base = await self.base_model()
         info = await self._control("GET", "/weight_info")
         if str((info or {}).get("weight_version", "")) != weights.name:
-            kwargs = {"weights_path": str(weights.path)}
+            kwargs = {"weights_path": weights.path}
             await self._control("POST", "/pause?mode=keep")
             try:
                 call = {"method": "reload_weights", "kwargs": kwargs}

@@ -17,8 +17,8 @@ from sparring.contracts.training import TrainSettings
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.heartbeat import Heartbeat
 from sparring.learning.drawing import Drawn
+from sparring.learning.groups import StepRollouts
 from sparring.learning.step import Steps
-from sparring.learning.step_rollouts import StepRollouts
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.suites import Suite

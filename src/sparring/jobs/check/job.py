@@ -32,7 +32,7 @@ from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import tried_demonstrations
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
 from sparring.policies.round_trip import difference_from, round_trip_problems

@@ -24,7 +24,7 @@ from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
-from sparring.learning.judged_play import play_and_judge
+from sparring.learning.rollout_collector import play_and_judge
 from sparring.player import Play, Played
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy

@@ -16,7 +16,7 @@ from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.training import Training
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 
 
 class TrainJob(Training):

@@ -19,7 +19,7 @@ from sparring.engine.pass_memory import PassSize, choose_rows, measure_pass, opt
 from sparring.engine.ranks import from_rank_0
 from sparring.engine.work import TrainWork
 from sparring.learning.batches import largest_divisor
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
 from sparring.player import Play
 from sparring.player.worlds import end_world
 from sparring.policies.prefixes import common_prefix

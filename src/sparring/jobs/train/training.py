@@ -21,11 +21,9 @@ from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event, supervised_attempt
 from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import warm_start
-from sparring.learning.hooks import Hooks
+from sparring.learning.engine import Launched
 from sparring.learning.parity import Parity
-from sparring.learning.ranks import Launched
-from sparring.learning.reporting import OnProgress, Reporter
-from sparring.learning.step_counts import MAX_UNSCORED
+from sparring.learning.reporting import MAX_UNSCORED, Hooks, OnProgress, Reporter
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.contents import read_history_rows, read_run_spec, read_summary
 from sparring.run_folder.files import read_lines

@@ -26,8 +26,8 @@ from sparring.learning.demonstrations import (
     render,
     try_demonstrations,
 )
-from sparring.learning.judged_play import Plays
-from sparring.learning.ranks import Launched
+from sparring.learning.engine import Launched
+from sparring.learning.rollout_collector import Plays
 from sparring.learning.rows import LearningRollout, RowRules, learning_rollout
 from sparring.player import Played
 from sparring.policies.scripted_policy import Script

@@ -7,6 +7,7 @@ square roots are rounded correctly, which some builds of torch do not promise.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -14,10 +15,39 @@ import numpy as np
 import numpy.typing as npt
 
 from sparring.contracts.errors import SettingError
+from sparring.contracts.training import TrainSettings
+from sparring.learning.credit.rule import Credit
+from sparring.learning.engine import Ranks
+from sparring.learning.groups import Group, Outcome
 
 Scale: TypeAlias = Literal["group", "batch", "none"]
 _Floats: TypeAlias = npt.NDArray[np.float32]
 _EPSILON = np.float32(1e-4)
+
+
+class GroupRelative:
+    """Gives every token the advantage of its rollout, which is 0 in a group without a gradient: its
+    equal rewards may differ from their mean by rounding."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self._size = settings.num_generations
+        self._scale = scale_of(settings.engine)
+
+    def teaches(self, group: Group) -> bool:
+        """Return whether the rewards of the group differ."""
+        return group.outcome is Outcome.LIVE
+
+    def credit(self, groups: Sequence[Group], ranks: Ranks) -> list[Credit]:
+        """Return advantages, for rewards beside those of their group or of the whole batch."""
+        learned = [(each, self.teaches(group)) for group in groups for each in group.learned]
+        rewards = ranks.gather([each.reward for each, _ in learned])
+        start = ranks.rank * len(learned)  # every rank has as many rollouts
+        mine = advantages(rewards, self._size, self._scale)[start : start + len(learned)]
+        return [
+            Credit(advantages=array("f", [value if is_live else 0.0]) * len(row.completion))
+            for (rollout, is_live), value in zip(learned, mine, strict=True)
+            for row in rollout.rows
+        ]
 
 
 def advantages(rewards: Sequence[float | None], group: int, scale: Scale = "group") -> list[float]:

@@ -9,10 +9,13 @@ over ranks and passes.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from sparring.contracts.training import Normalization
+from sparring.contracts.training import Normalization, TrainSettings
+from sparring.learning.credit.rule import Credit
+from sparring.learning.engine import Ranks
+from sparring.learning.groups import Group, Outcome
 from sparring.learning.rows import LearningRollout, LearningRow
 
 
@@ -34,6 +37,36 @@ class Totals:
         """Return the sum of all parts."""
         all_parts = list(parts)
         return cls(sum(part.tokens for part in all_parts), sum(part.rollouts for part in all_parts))
+
+
+class ToolResults:
+    """Gives the tokens of tool results their weight. With coefficient 0, their cross-entropy is
+    measured, and no group is worth learning from for their sake."""
+
+    def __init__(self, settings: TrainSettings) -> None:
+        self._normalization = settings.world_model_normalization
+        self._longest = settings.max_completion_length
+        self._learns = settings.learns_results
+
+    def teaches(self, group: Group) -> bool:
+        """Return whether a group without a gradient is learned from: one whose rollouts failed."""
+        return self._learns and group.outcome is Outcome.FAILED
+
+    def credit(self, groups: Sequence[Group], ranks: Ranks) -> list[Credit]:
+        """Return the weights of tool results; none if no rank has any."""
+        learned = [each for group in groups for each in group.learned]
+        totals = Totals.merged(ranks.gather([Totals.of(learned)]))
+        if not totals.tokens:
+            return [Credit() for rollout in learned for _ in rollout.rows]
+        weights = (
+            token_weight(self._normalization, each.observed_tokens, totals, self._longest)
+            for each in learned
+        )
+        return [
+            Credit(targets=spread(row, weight))
+            for rollout, weight in zip(learned, weights, strict=True)
+            for row in rollout.rows
+        ]
 
 
 def token_weight(
