@@ -45,8 +45,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.utils import add_fused_lm_head
 from sparring.cpu import share_machine
-from sparring.engine.cpu_head import small_tiles_on_cpu
-from sparring.engine.shared_prompts import completion_scores
+from sparring.engine.forward import small_tiles_on_cpu
+from sparring.engine.forward import completion_scores
 share_machine()
 shape = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
              num_key_value_heads=2, head_dim=16)

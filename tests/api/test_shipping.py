@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.api.shipping import ShipResult, forms_from, ship_training
+from sparring.api.shipping import ShipResult, known_names, ship_training
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import Form
 from sparring.contracts.specs import python_target
@@ -17,9 +17,9 @@ from tests.summaries import complete
 
 
 def test_forms_are_given_by_name() -> None:
-    assert forms_from(["merged", "gguf"]) == (Form.MERGED, Form.GGUF)
+    assert known_names("form", ["merged", "gguf"], list(Form)) == ("merged", "gguf")
     with pytest.raises(InvalidInput, match="there are adapter, merged, gguf, ollama"):
-        forms_from(["zip"])
+        known_names("form", ["zip"], list(Form))
 
 
 def test_a_run_from_python_needs_its_suite_and_measures_again(tmp_path: Path) -> None:

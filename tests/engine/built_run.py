@@ -11,15 +11,14 @@ import torch
 from sparring.contracts.rollouts import Ending, Rollout, Span, TokenKind, TokenRow, TokenUse
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.building import Built, build
-from sparring.engine.loading import load
+from sparring.engine.opening import load
 from sparring.engine.tensors import Tensors
 from sparring.engine.trainer import PolicyTrainer
-from sparring.engine.work import TrainWork
 from sparring.learning.credit import streams_of
 from sparring.learning.drawing import Drawn
 from sparring.learning.engine import Batch, Launched
 from sparring.learning.reporting import Hooks
+from sparring.learning.work import Built, TrainWork, build
 from sparring.run_folder import RunFolder
 from tests.training import TALKATIVE, talk
 
@@ -80,7 +79,7 @@ class Run:
         )
         self.built: Built = build(RunFolder(folder), work, Launched(0, 1), hooks)
         self.built.collector.resume_at(0)
-        self.engine: PolicyTrainer = self.built.trainer
+        self.engine: PolicyTrainer = self.built.engine
         self.engine.model.train()
         self.engine.current_gradient_accumulation_steps = 2
         self.settings = settings

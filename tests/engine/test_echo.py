@@ -18,8 +18,7 @@ from sparring.contracts.rollouts import (
     ToolCall,
 )
 from sparring.contracts.training import TrainSettings
-from sparring.engine.echo import TOOLS, WEIGHTS, Echo
-from sparring.engine.passes import passes_of
+from sparring.engine.tensors import TOOLS, WEIGHTS, Echo, passes_of
 from sparring.learning.credit import streams_of
 from sparring.learning.credit.tool_results import ToolResults
 from sparring.learning.groups import Group

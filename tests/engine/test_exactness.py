@@ -183,10 +183,10 @@ def scored_batch(tiny_folder: Path, runs: Path, **options: Any) -> tuple[Any, An
     )  # fmt: skip
     built = ours._training.built
     built.collector.resume_at(0)
-    built.trainer.restore(None)
-    built.trainer.update = lambda: iter(())
+    built.engine.restore(None)
+    built.engine.update = lambda: iter(())
     built.steps.take()
-    return ours.engine, built.trainer._tensors
+    return ours.engine, built.engine._tensors
 
 
 def test_advantages_are_taken_within_the_group_of_what_was_scored(tiny_folder, tmp_path):

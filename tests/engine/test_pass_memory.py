@@ -7,10 +7,9 @@ import torch
 
 from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine import pass_memory
-from sparring.engine.cpu_head import small_tiles_on_cpu
+from sparring.engine.forward import completion_scores, small_tiles_on_cpu
 from sparring.engine.pass_memory import GIB, PassCost, choose_rows, measure_pass, prompts_in
-from sparring.engine.shared_prompts import completion_scores
-from tests.engine.test_shared_prompts import made
+from tests.engine.test_forward import made
 
 COST = PassCost(once=0.1 * GIB, row=0.01 * GIB, token=0.001 * GIB)
 
@@ -62,7 +61,7 @@ def test_the_count_is_what_a_larger_pass_holds():
     ids = torch.arange(200 + 48).remainder(97).repeat(8, 1)
     with pass_memory.count_saved_bytes(model) as held:
         score(ids, torch.ones_like(ids), 48)
-    assert cost.of(8, 48) / pass_memory._OVERHEAD == pytest.approx(held.bytes, rel=0.1)
+    assert cost.of(8, 48) / pass_memory._OVERHEAD == pytest.approx(sum(held.values()), rel=0.1)
     assert measure_pass(score, model, prompt=200) == cost, "the same numbers every time"
 
 

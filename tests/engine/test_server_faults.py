@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from sparring.contracts.errors import ParityError
 from sparring.contracts.policies import Finish, Sample
-from sparring.engine import server_faults
+from sparring.engine import publisher
 from sparring.engine.parity_gate import Suspect
 from sparring.engine.publisher import Publisher
 from sparring.policies.vllm_server import VllmServer
@@ -138,25 +138,25 @@ class InPlace(Publisher):
 def test_weights_that_are_reloaded_in_place_are_refused_as_a_stale_prefix_cache(
     tiny_folder, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("sparring.engine.building.Publisher", InPlace)
+    monkeypatch.setattr("sparring.engine.opening.Publisher", InPlace)
     with InProcess(tiny_folder, has_prefix_cache=True) as server:
         # One case only: its prompt is in the cache from the first step on.
         told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert server_faults.STALE_PREFIX in told
+    assert publisher.STALE_PREFIX in told
 
 
 @pytest.mark.nightly
 def test_a_server_that_mixes_rows_of_several_models_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "mixed-rows") as server:
         told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert server_faults.MIXED_ROWS in told
+    assert publisher.MIXED_ROWS in told
 
 
 @pytest.mark.nightly
 def test_a_server_that_does_not_apply_the_adapter_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "no-adapter") as server:
         told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert server_faults.NO_ADAPTER in told
+    assert publisher.NO_ADAPTER in told
 
 
 @pytest.mark.nightly
@@ -167,7 +167,7 @@ def test_a_server_of_another_base_model_is_refused_before_the_first_update(tiny_
     other.save_pretrained(tmp_path / "other")
     with InProcess(tmp_path / "other") as server:
         told = refused(tiny_folder, tmp_path, server)
-    assert server_faults.OTHER_WEIGHTS in told
+    assert publisher.OTHER_WEIGHTS in told
 
 
 @pytest.mark.nightly
@@ -180,15 +180,15 @@ def test_whole_weights_are_reloaded_and_a_head_that_stays_old_is_refused(tiny_fo
         assert max(gaps) <= 1e-4
         wrong = stack.enter_context(InProcess(tiny_folder, "tied-head"))
         told = refused(tiny_folder, tmp_path, wrong, **whole)
-    assert server_faults.STALE_HEAD in told
+    assert publisher.STALE_HEAD in told
 
 
 @pytest.mark.parametrize(
     ("dtype", "rounding", "cause"),
     [
-        ("float32", 1e-5, server_faults.STALE_PREFIX),
-        ("bfloat16", 0.02, server_faults.STALE_PREFIX),
-        ("bfloat16", 0.2, server_faults.OTHER_WEIGHTS),
+        ("float32", 1e-5, publisher.STALE_PREFIX),
+        ("bfloat16", 0.02, publisher.STALE_PREFIX),
+        ("bfloat16", 0.2, publisher.OTHER_WEIGHTS),
     ],
 )
 @pytest.mark.nightly
@@ -197,7 +197,7 @@ def test_a_stale_cache_is_named_in_every_precision(dtype, rounding, cause):
         gap = rounding if salt else 1.0  # without the cache, only rounding remains
         return Sample(array("i", [5, 6]), array("f", [-1.0 - gap] * 2), Finish.STOP)
 
-    faults = server_faults.ServerFaults(
+    faults = publisher.ServerFaults(
         sample_again, lambda _: "case", temperature=1.0, is_adapter=False, is_tied=False
     )
     suspect = Suspect(row=0, prompt=[1, 2], gap=1.0, dtype=dtype)

@@ -173,14 +173,14 @@ def test_a_run_that_dies_between_checkpoints_ends_in_the_same_weights(
 
 @pytest.mark.nightly
 def test_a_wrong_adapter_is_refused_though_rollouts_are_stale(tiny_folder, tmp_path):
-    from sparring.engine import server_faults
+    from sparring.engine import publisher
 
     with (
         InProcess(tiny_folder, "no-adapter") as server,
         pytest.raises(ParityError) as raised,
     ):
         made(tiny_folder, tmp_path, server.address).train()
-    assert server_faults.NO_ADAPTER in str(raised.value)
+    assert publisher.NO_ADAPTER in str(raised.value)
 
 
 @pytest.mark.nightly

@@ -8,15 +8,18 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import TrainerCallback
 from trl import GRPOTrainer
+from trl.trainer.utils import RepeatSampler
 
 from sparring import measure
 from sparring.contracts.errors import CheckpointError, GuardStop, InfrastructureError
 from sparring.contracts.verdicts import Verdict, scored
-from sparring.engine.checkpoints import verify
 from sparring.engine.tensors import attended
-from sparring.engine.trainer import PolicyTrainer
+from sparring.engine.trainer import CaseOrder, PolicyTrainer
+from sparring.learning.checkpoints import verify
 from sparring.learning.engine import Engine, LearningState
 from tests.engine.built_run import CASES, GROUP, Run
 from tests.training import trainer
@@ -55,12 +58,18 @@ def test_sampling_leaves_the_mode_and_the_random_numbers_of_the_training_alone(r
 
 
 def test_weights_are_published_once_per_step(run: Run) -> None:
-    published: list[int] = []
-    run.engine.sample_with(published.append)
+    synced: list[tuple[int, list[str]]] = []
+
+    class Noted:
+        def sync(self, in_play: Any) -> None:
+            synced.append((run.engine.step, in_play))
+
+    run.engine.publisher = Noted()  # type: ignore[assignment]
     for step in (0, 0, 1, 1):
         run.engine.state.global_step = step
-        run.engine.publish()
-    assert published == [0, 1]
+        run.engine.publish(["in play"])  # type: ignore[list-item]
+        assert run.engine.policy.version == step
+    assert synced == [(0, ["in play"]), (1, ["in play"])]
 
 
 # ------------------------------------------------------------------ score
@@ -244,7 +253,7 @@ def test_a_checkpoint_is_sealed_with_its_score(run: Run) -> None:
     run.engine.restore(None)
     learn(run)
     place = run.engine.save(STATE)
-    (checkpoint,) = run.built.checkpoints.all()
+    (checkpoint,) = run.engine.checkpoints.all()
     assert place == checkpoint.path
     assert verify(checkpoint.path) == ""
     assert checkpoint.manifest["score"] == 0.5
@@ -257,7 +266,7 @@ def test_a_save_inside_of_a_generation_is_refused(make: Callable[..., Run]) -> N
     run.engine.state.global_step = 1
     with pytest.raises(CheckpointError, match="in the middle of a generation"):
         run.engine.save(STATE)
-    assert not run.built.checkpoints.all()
+    assert not run.engine.checkpoints.all()
 
 
 @pytest.mark.parametrize("lora", [False, True])
@@ -269,7 +278,7 @@ def test_a_restored_engine_goes_on_as_the_one_that_saved(
     learn(run)
     run.engine.save(STATE)
     learn(run)
-    (checkpoint,) = run.built.checkpoints.all()
+    (checkpoint,) = run.engine.checkpoints.all()
     resumed = make(lora=lora, max_steps=3)
     with torch.no_grad():
         for weights in resumed.engine.model.parameters():
@@ -285,7 +294,7 @@ def test_a_restored_engine_goes_on_as_the_one_that_saved(
 
 def test_files_go_to_staging_only_while_a_checkpoint_is_saved(run: Run) -> None:
     usual = run.engine._get_output_dir(None)
-    run.engine._staging = run.built.checkpoints.staging(1)
+    run.engine._staging = run.engine.checkpoints.staging(1)
     assert run.engine._get_output_dir(None) == str(run.engine._staging) != usual
 
 
@@ -296,3 +305,52 @@ def test_a_run_reports_to_no_one(make: Callable[..., Run], monkeypatch: Any) -> 
     monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda **what: sent.append(what))
     assert make().engine.create_model_card() is None
     assert sent == []
+
+
+def sampler_of(
+    cases: int, per_step: int, group: int, passes: int, *, shuffle: bool
+) -> RepeatSampler:
+    return RepeatSampler(
+        data_source=range(cases),
+        mini_repeat_count=group,
+        batch_size=per_step,
+        repeat_count=passes,
+        shuffle=shuffle,
+        seed=7,
+    )
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 5), st.booleans())
+def test_each_rank_gets_the_cases_of_its_rows(
+    world_size: int, share: int, passes: int, spare: int, shuffle: bool
+) -> None:
+    group, per_step, steps = 2, world_size * share, 7
+    given_ = (3 * per_step + spare, per_step, group, passes)
+    order = CaseOrder(
+        sampler_of(*given_, shuffle=shuffle),
+        lambda numbers: [str(number) for number in numbers],
+        world_size=world_size,
+        first_step=0,
+        boundary=1,
+    )
+    sampler, rows = sampler_of(*given_, shuffle=shuffle), []
+    while len(rows) < steps * passes * per_step * group:
+        rows += list(sampler)
+    for step in range(steps):
+        start = step * passes * per_step * group
+        mine = [str(row) for row in rows[start : start + per_step * group : group]]
+        expected = [mine[rank * share : (rank + 1) * share] for rank in range(world_size)]
+        assert order(step) == expected
+
+
+def test_a_step_is_looked_up_once_and_in_order() -> None:
+    order = CaseOrder(
+        sampler_of(8, 2, 2, 1, shuffle=False),
+        lambda numbers: [str(number) for number in numbers],
+        world_size=1,
+        first_step=10,
+        boundary=2,
+    )
+    assert order(12) == [["2", "3"]]
+    with pytest.raises(InfrastructureError, match="requested after those of step"):
+        order(12)

@@ -13,10 +13,10 @@ import torch
 
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings, WarmStart
-from sparring.engine.checkpoints import Checkpoints, verify
 from sparring.engine.configuration import plan_of
-from sparring.engine.loading import Loaded, load
-from sparring.engine.warm_start import fine_tune, save_start, start_from, use_as_reference
+from sparring.engine.opening import Loaded, load
+from sparring.engine.warm_start import fine_tune, save_start, use_as_reference
+from sparring.learning.checkpoints import Checkpoints, verify
 from sparring.learning.rows import LearningRow
 from tests.training import trainer
 
@@ -141,7 +141,7 @@ def shift(model: Any) -> None:
 
 
 def checkpoints(made: Any) -> Checkpoints:
-    found: Checkpoints = made._training.built.checkpoints
+    found: Checkpoints = made.engine.checkpoints
     return found
 
 
@@ -158,10 +158,10 @@ def test_a_saved_start_is_intact_and_gives_its_weights_back(
     assert verify(start.path) == ""
     assert start.manifest["warm_start"] == {"demonstrations": 3}
     shift(made.model)
-    start_from(made.engine, start.path, seed=9)
+    made.engine.start_from(start)
     drawn = torch.rand(3)
     assert all(torch.equal(saved[name], each) for name, each in state(made.model).items())
-    torch.manual_seed(9)
+    torch.manual_seed(made.settings.seed)
     assert torch.equal(drawn, torch.rand(3))
 
 

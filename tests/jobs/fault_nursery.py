@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.trainer import PolicyTrainer
 from sparring.jobs.train import warm_start
+from sparring.learning.checkpoints import Checkpoints
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines
 from tests.jobs.porter import porter

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.policies import PublishedWeights
 from sparring.learning.engine import Batch, EngineFigures, LearningState, Scores
 from sparring.learning.parity import Parity
 from sparring.run_folder.checkpoint_list import Checkpoint
@@ -21,6 +22,10 @@ class NotebookEngine:
         self, cases: Sequence[str] = (), *, steps_per_batch: int = 1, rank: int = 0
     ) -> None:
         self.step = 0
+        self.plan: Any = None
+        self.checkpoints: Any = None
+        self.policy: Any = None
+        self.versions = None
         self.rank = rank
         self.cases = list(cases)
         self.steps_per_batch = steps_per_batch
@@ -36,8 +41,15 @@ class NotebookEngine:
     def gather(self, mine: list[Any]) -> list[Any]:
         return mine
 
-    def notes(self) -> list[str]:
-        return []
+    def prepare(self, prompt_tokens: Any, announce: Any = None) -> None: ...
+
+    def learn(
+        self, demonstrations: Any, warm: Any, *, on_step: Any, is_stop_requested: Any
+    ) -> bool:
+        self.noted.append("learn")
+        return not is_stop_requested()
+
+    def start_from(self, start: Checkpoint) -> None: ...
 
     def propose(self, step: int) -> list[list[str]]:
         self.noted.append("propose")
@@ -48,7 +60,7 @@ class NotebookEngine:
         self.noted.append("sample")
         yield
 
-    def publish(self) -> None:
+    def publish(self, in_play: Sequence[PublishedWeights] = ()) -> None:
         self.noted.append("publish")
         self.published.append(self.step)
 

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 import pytest
 
 from sparring.contracts.errors import WorldSizeError
 from sparring.engine.trainer import PolicyTrainer
-from sparring.learning.engine import Engine, EngineFigures, Launched, Scores
+from sparring.learning.engine import (
+    ENGINES,
+    Engine,
+    EngineFigures,
+    EngineModule,
+    Launched,
+    Scores,
+    engine_named,
+    from_rank_0,
+)
 from tests.learning.notebook_engine import NotebookEngine
 
 VERBS = [
@@ -24,7 +34,7 @@ def test_an_engine_takes_what_a_step_passes(engine: type, verb: str) -> None:
 
 
 def test_the_protocol_is_small() -> None:
-    assert len(VERBS) <= 13
+    assert len(VERBS) <= 15
 
 
 def test_an_engine_may_score_without_gaps_and_count_nothing() -> None:
@@ -44,10 +54,43 @@ def test_torchrun_says_who_this_process_is(monkeypatch: pytest.MonkeyPatch) -> N
     assert Launched.here() == Launched(rank=3, world_size=4)
 
 
-def test_another_number_of_processes_is_refused_with_the_way_out() -> None:
-    Launched(1, 2).require(2)
+def test_another_number_of_processes_is_refused_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert Launched.here(2).world_size == 2
     with pytest.raises(
         WorldSizeError,
         match="4 processes were requested, but 2 started; start them with `sparring train --proc",
     ):
-        Launched(1, 2).require(4)
+        Launched.here(4)
+
+
+def test_only_rank_0_looks_and_every_rank_gets_what_it_found() -> None:
+    sent: list[int] = []
+
+    class Rank(NotebookEngine):
+        def gather(self, mine: list[Any]) -> list[Any]:
+            sent.extend(mine)
+            return sent
+
+    looked: list[int] = []
+
+    def find_as(rank: int) -> int:
+        def find() -> int:
+            looked.append(rank)
+            return 40 + rank
+
+        return from_rank_0(find, Rank(rank=rank))
+
+    assert [find_as(rank) for rank in range(3)] == [40, 40, 40]
+    assert looked == [0]
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_the_module_of_an_engine_has_the_functions_that_a_training_calls(name: str) -> None:
+    module = engine_named(name)
+    for function, wanted in vars(EngineModule).items():
+        if inspect.isfunction(wanted) and function[0] != "_":
+            given = list(inspect.signature(getattr(module, function)).parameters)
+            assert ["self", *given] == list(inspect.signature(wanted).parameters), function

@@ -72,11 +72,11 @@ class Training:
             validation=[Case("fair-v", "?", split=Split.VALIDATION)],
         )
         self.collector.resume_at(0)
-        plan = plan or resolve_batches(self.settings, training_cases=len(cases))
-        self.engine.steps_per_batch = plan.boundary
+        self.engine.plan = plan or resolve_batches(self.settings, training_cases=len(cases))
+        self.engine.steps_per_batch = self.engine.plan.boundary
         hooks = hooks or Hooks()
         guards = GuardMonitor(self.settings.guards, warn=hooks.on_warning)
-        self.steps = Steps(self.engine, self.collector, self.settings, plan, hooks, guards)
+        self.steps = Steps(self.engine, self.collector, self.settings, hooks, guards)
 
     def take(self):
         """Take one step, and return the batch that the engine learned from."""

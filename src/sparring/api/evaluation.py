@@ -10,18 +10,10 @@ from pathlib import Path
 from typing import Unpack
 
 from pydantic import ValidationError
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import (
-    Progress as Bar,
-)
+from rich.progress import TimeRemainingColumn
 
 from sparring.api.options import PlayOptions
-from sparring.api.python_runs import attempt_here, explain_validation_error, open_run
+from sparring.api.python_runs import attempt_here, explain_validation_error, open_run, progress_bar
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
@@ -29,7 +21,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
 from sparring.contracts.summaries import EvalSummary, Proof
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
-from sparring.jobs.eval.job import EvalJob, OnProgress
+from sparring.jobs.eval.job import EvalJob
 from sparring.jobs.heartbeat import Progress
 from sparring.jobs.run_job import Attempt, run_job
 from sparring.player.player import ContextFactory
@@ -117,15 +109,19 @@ def evaluate(
     )
     spec = _spec_of(task, model or getattr(policy, "name", None), split, cases, settings)
     task.suite.require(spec.split)
-    if policy is None:
-        kept = spec.play.turn_cache
-        policy = load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
+    kept = spec.play.turn_cache
+    policy = policy or load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
     folder = open_run(Path(runs), run, spec, task.agent.name)
-    with _ProgressBar(show_progress) as on_progress:
+    with progress_bar("playing", TimeRemainingColumn(), is_wanted=show_progress) as bar:
+        shown = bar.add_task("playing", total=None, note="")
+
+        def show(progress: Progress) -> None:
+            passed = f"{progress.passed} fully passed"
+            bar.update(shown, total=progress.total, completed=progress.rollouts, note=passed)
 
         def job(attempt: Attempt, spec: EvalSpec, task: Task) -> EvalJob:
             folder.stop_request.unlink(missing_ok=True)
-            return EvalJob(attempt, spec, task, policy, on_progress)
+            return EvalJob(attempt, spec, task, policy, show)
 
         try:
             ended = run_job(attempt_here(folder), task, job)
@@ -192,40 +188,3 @@ def prove(before: EvalResult, after: EvalResult, *, picked_from: int = 1) -> Pro
     digests = [event["looked_at"] for event in events if "looked_at" in event]
     candidates = record_look(after.folder, digests[-1], after.run) if digests else 1
     return paired(played, chances=max(picked_from, candidates))
-
-
-class _ProgressBar:
-    """A progress bar on a terminal or in a notebook; shows nothing elsewhere."""
-
-    def __init__(self, is_wanted: bool) -> None:
-        is_visible = sys.stderr.isatty() or "ipykernel" in sys.modules
-        self._bar: Bar | None = None
-        if is_wanted and is_visible:
-            self._bar = Bar(
-                TextColumn("playing"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[passed]}"),
-                TimeRemainingColumn(),
-            )
-
-    def __enter__(self) -> OnProgress | None:
-        if self._bar is None:
-            return None
-        bar = self._bar
-        bar.start()
-        task = bar.add_task("playing", total=None, passed="")
-
-        def show(progress: Progress) -> None:
-            bar.update(
-                task,
-                total=progress.total,
-                completed=progress.rollouts,
-                passed=f"{progress.passed} fully passed",
-            )
-
-        return show
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()

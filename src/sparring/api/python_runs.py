@@ -1,13 +1,16 @@
-"""Opens runs that are started from Python, and explains invalid settings."""
+"""What Python's entry points share: opening runs, showing progress, explaining invalid settings."""
 
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.specs import Frozen
@@ -60,6 +63,20 @@ def attempt_here(folder: RunFolder, rank: int = 0, *, accept_changes: bool = Fal
     """Return an attempt at a run in the calling process."""
     heartbeat = Heartbeat(folder, rank, None)
     return Attempt(folder, heartbeat, rank, accept_changes=accept_changes)
+
+
+def progress_bar(doing: str, time_column: ProgressColumn, *, is_wanted: bool) -> Progress:
+    """Return a bar on standard error, with a field `note`. It shows nothing unless it is wanted and
+    this is a terminal or a notebook."""
+    return Progress(
+        TextColumn(doing),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        time_column,
+        TextColumn("{task.fields[note]}"),
+        console=Console(stderr=True),
+        disable=not (is_wanted and (sys.stderr.isatty() or "ipykernel" in sys.modules)),
+    )
 
 
 def _difference(field: str, before: Any, now: Any) -> str:

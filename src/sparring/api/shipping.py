@@ -9,7 +9,7 @@ from typing import Any
 
 from sparring.api.python_runs import attempt_here, open_run
 from sparring.contracts.errors import FaultyArtefact, InvalidInput
-from sparring.contracts.kinds import QUANTIZATIONS, Form, ShipSpec
+from sparring.contracts.kinds import ShipSpec
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.summaries import ShipSummary
 from sparring.contracts.training import TrainSpec
@@ -68,17 +68,8 @@ def ship_training(
     return ShipResult(Path(summary.to), summary)
 
 
-def forms_from(names: Sequence[str]) -> tuple[Form, ...]:
-    """Return the forms with these names. Raises InvalidInput for an unknown name."""
-    if unknown := [each for each in names if each not in list(Form)]:
-        raise InvalidInput(f"unknown form {unknown[0]!r}; there are {', '.join(Form)}")
-    return tuple(Form(name) for name in names)
-
-
-def quantizations_from(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names as a tuple. Raises InvalidInput for an unknown quantisation."""
-    if unknown := [each for each in names if each not in QUANTIZATIONS]:
-        raise InvalidInput(
-            f"unknown quantisation {unknown[0]!r}; there are {', '.join(QUANTIZATIONS)}"
-        )
+def known_names(kind: str, names: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
+    """Return the names as a tuple. Raises InvalidInput for a name that is not among `choices`."""
+    if unknown := [each for each in names if each not in choices]:
+        raise InvalidInput(f"unknown {kind} {unknown[0]!r}; there are {', '.join(choices)}")
     return tuple(names)

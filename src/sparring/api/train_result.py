@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import json
+import copy
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +18,7 @@ from agents import Agent, Runner
 
 from sparring.contracts.cases import Case, Split, examples_before
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
+from sparring.contracts.kinds import QUANTIZATIONS, Form
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.summaries import TrainSummary
@@ -248,10 +249,11 @@ class TrainResult:
                 raise InvalidInput(
                     "there is no adapter to merge; save() alone writes the whole model"
                 )
-            model = _merged(model)
+            model = copy.deepcopy(model).merge_and_unload()
         model.save_pretrained(place)
         write_tokenizer(self.tokenizer, place, self.tokenizer.chat_template or "")
-        write_json(place / "sparring.json", {"run": self.run, **_settings_json(self.settings)})
+        settings = self.settings.model_dump(mode="json")
+        write_json(place / "sparring.json", {"run": self.run, "settings": settings})
         return place
 
     def ship(
@@ -278,7 +280,7 @@ class TrainResult:
         `weights`, `context` and `user`. `sparring ship` also verifies on held-out cases, against a
         proof.
         """
-        from sparring.api.shipping import forms_from, quantizations_from, ship_training
+        from sparring.api.shipping import known_names, ship_training
 
         task = None
         if suite is not None:
@@ -293,8 +295,8 @@ class TrainResult:
                 settings=self.settings,
             )
         options: dict[str, Any] = {
-            "forms": forms_from(forms),
-            "quantizations": quantizations_from(quantizations),
+            "forms": known_names("form", forms, list(Form)),
+            "quantizations": known_names("quantisation", quantizations, QUANTIZATIONS),
             "validation_cases": validation_cases,
             "name": name,
             "llama_cpp": llama_cpp,
@@ -315,14 +317,3 @@ def _find(runs: Path, name: str) -> RunFolder:
             if folder.spec.is_file() and folder.read_spec().get("kind") == "train":
                 return folder
     raise RunNotFound(f"there is no training {name[:80]!r} in {runs.absolute()}")
-
-
-def _merged(model: Any) -> Any:
-    """Return a copy of the model with its adapter merged into the weights."""
-    import copy
-
-    return copy.deepcopy(model).merge_and_unload()
-
-
-def _settings_json(settings: TrainSettings) -> dict[str, Any]:
-    return {"settings": json.loads(settings.model_dump_json())}

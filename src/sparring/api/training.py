@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from pydantic import ValidationError
+from rich.progress import TimeElapsedColumn
 
 from sparring.api.options import LearnOptions, TrainOptions
-from sparring.api.python_runs import attempt_here, explain_validation_error, open_run
+from sparring.api.python_runs import attempt_here, explain_validation_error, open_run, progress_bar
 from sparring.api.train_result import TrainResult
-from sparring.api.training_display import TrainingDisplay
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
+from sparring.contracts.progress import NewLines, duration_text
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.engine.configuration import refuse_unknown
-from sparring.engine.work import load_work
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
-from sparring.learning.engine import Launched
+from sparring.learning.engine import Launched, engine_named
+from sparring.learning.work import load_work
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
 from sparring.player.sdk_run import UserFunction
@@ -54,7 +54,7 @@ def train(
     `options` are the arguments of `Trainer` (model, weights, run, …) and the fields of
     `TrainSettings` (max_steps, learning_rate, num_generations, lora, …).
     """
-    return Trainer(agent, suite, measures, **options)._train()
+    return Trainer(agent, suite, measures, **options).train()
 
 
 class Trainer:
@@ -84,10 +84,9 @@ class Trainer:
         show_progress: bool = True,
         **settings: Unpack[LearnOptions],
     ) -> None:
-        given = {**default_settings(agent), **settings}
-        launched = _read_launch(processes)
-        self.settings = _checked(given)
-        task = read_task(
+        launched = Launched.here(processes)
+        self.settings = _checked({**default_settings(agent), **settings})
+        self._task = task = read_task(
             agent,
             suite,
             measures,
@@ -114,18 +113,19 @@ class Trainer:
         )
         self.folder = _shared_folder(Path(runs), run, spec, launched, accept_changes)
         self._attempt = attempt_here(self.folder, launched.rank, accept_changes=accept_changes)
-        self._task = task
         self._stop, self._built, self._has_trained = threading.Event(), time.time(), False
-        self._display = TrainingDisplay(show_progress and launched.rank == 0)
-        show, should_stop = self._display.show, self._stop.is_set
+        self._shows_progress = show_progress and launched.rank == 0
+        self._bar = progress_bar("training", TimeElapsedColumn(), is_wanted=self._shows_progress)
+        self._new_lines = NewLines()
+        should_stop = self._stop.is_set
         self._training = Training(
-            self._attempt, work, launched, on_progress=show, should_stop=should_stop
+            self._attempt, work, launched, on_progress=self._show, should_stop=should_stop
         )
 
     @property
     def engine(self) -> Any:
         """TRL's trainer."""
-        return self._training.built.trainer
+        return self._training.built.engine
 
     @property
     def model(self) -> Any:
@@ -135,7 +135,7 @@ class Trainer:
     @property
     def tokenizer(self) -> Any:
         """The tokenizer of the model."""
-        return self.engine.processing_class
+        return self._training.built.work.learner.tokenizer
 
     @property
     def policy(self) -> TokenPolicy:
@@ -149,29 +149,30 @@ class Trainer:
     def train(self) -> TrainResult:
         """Train to the last step, from the run's newest checkpoint if it has one. A trainer trains
         once; to continue a run that was stopped, make another trainer for it."""
-        return self._train()
-
-    def _train(self) -> TrainResult:
         if self._has_trained:
             raise InvalidInput(
                 f"this trainer has trained; to continue its run, make another one with "
                 f"run={self.folder.id!r}"
             )
-        with _stops_on_signals(self._stop), self._display:
+        with _stops_on_signals(self._stop), self._bar:
+            doing = "playing the first step"
+            self._shown = self._bar.add_task("training", total=None, note=doing)
             try:
                 ended = run_job(self._attempt, self._task, self._begin)
                 self.engine.publish()
             except KeyboardInterrupt:
                 print(f"stopped; pass run={self.folder.id!r} to resume it", file=sys.stderr)
                 raise
-            finally:
-                self._name_policy()
+            finally:  # so that the policy's evaluations on held-out cases count as the run's
+                if saved := list_checkpoints(self.folder.checkpoints):
+                    self.policy.name = str(saved[-1].path.resolve())
         if ended.is_stopped:
             done = f"after {ended.summary.steps} of {ended.summary.planned_steps} steps"
+            is_called_by_train = sys._getframe(1).f_code is train.__code__
             warnings.warn(
                 f"the training was stopped {done}; pass run={self.folder.id!r} to resume it",
                 RuntimeWarning,
-                stacklevel=3,  # points at the call of `train()` or `Trainer.train()`
+                stacklevel=3 if is_called_by_train else 2,  # points at the user's call
             )
         return TrainResult(
             folder=self.folder,
@@ -189,23 +190,20 @@ class Trainer:
         """Return the training that has been built, once its run is locked."""
         self._has_trained = True
         if self._attempt.rank == 0:
-            _drop_old_request(self.folder, self._built)
+            with contextlib.suppress(FileNotFoundError):
+                if self.folder.stop_request.stat().st_mtime < self._built:
+                    self.folder.stop_request.unlink()  # it was for an earlier attempt
         return self._training
 
-    def _name_policy(self) -> None:
-        """Name the policy after the newest checkpoint, so that its evaluations on held-out cases
-        count as the run's."""
-        if saved := list_checkpoints(self.folder.checkpoints):
-            self.policy.name = str(saved[-1].path.resolve())
-
-
-def _read_launch(processes: int | None) -> Launched:
-    """Return the rank and the world size of this process. Raises WorldSizeError if `processes` is
-    given and differs from the world size."""
-    launched = Launched.here()
-    if processes is not None:
-        launched.require(processes)
-    return launched
+    def _show(self, beat: Mapping[str, Any]) -> None:
+        """Print the new lines of a heartbeat and update the bar."""
+        if not self._shows_progress:
+            return
+        for line in self._new_lines(beat):
+            self._bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
+        seconds = beat.get("seconds_left")
+        left = "" if seconds is None else f"{duration_text(seconds)} left"
+        self._bar.update(self._shown, total=beat["steps"], completed=beat["step"], note=left)
 
 
 def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched) -> TrainSpec:
@@ -224,7 +222,7 @@ def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched
 
 
 def _checked(given: Mapping[str, Any]) -> TrainSettings:
-    refuse_unknown(given)
+    engine_named().refuse_unknown(given)
     try:
         settings = TrainSettings(**given)
     except ValidationError as error:
@@ -257,13 +255,6 @@ def _shared_folder(
         return RunFolder(runs / str(run))
     name = agent_of_target(spec.target)
     return open_run(runs, run, spec, name, accept_changes=accept_changes)
-
-
-def _drop_old_request(folder: RunFolder, before: float) -> None:
-    """Remove a stop request older than `before`, a Unix time: it was for an earlier attempt."""
-    with contextlib.suppress(FileNotFoundError):
-        if folder.stop_request.stat().st_mtime < before:
-            folder.stop_request.unlink()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import dataclasses
 import difflib
 import inspect
 import os
+import re
 import typing
 from collections.abc import Iterable
 from pathlib import Path
@@ -234,7 +235,7 @@ def _check_engine_table(table: Table) -> None:
             problems.append(
                 f"engine.{name}: {name} is a setting of Sparring; set it outside of `engine`"
             )
-        elif name.startswith("vllm_") and name in fields and not _is_loss_field(name):
+        elif name in fields and re.match("vllm_(?!importance_sampling_)", name):
             problems.append(f"engine.{name}: {OURS['vllm']}")
         elif is_never_the_engines(name) or name not in fields:
             problems.append(_advice(name, fields, "engine."))
@@ -253,10 +254,6 @@ def _type_problems(table: Table, config: type) -> list[str]:
         except ValidationError as error:
             problems.append(f"engine.{name}: {error.errors()[0]['msg']}, not {value!r}")
     return problems
-
-
-def _is_loss_field(name: str) -> bool:
-    return name.startswith("vllm_importance_sampling_")
 
 
 def _correction_fields(settings: TrainSettings) -> dict[str, Any]:

@@ -7,15 +7,21 @@ model and settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
 from sparring.contracts.errors import NotEnoughMemory
+from sparring.engine.configuration import device_of, plan_of
+from sparring.learning.batches import largest_divisor
+from sparring.learning.engine import Announce, Opening, from_rank_0
 from sparring.memory import free_memory
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json, read_lines, write_json
 
 GIB = 1 << 30
 _CPU_LIMIT = 2.0  # GiB per pass by default, because the machine may be a laptop
@@ -59,6 +65,73 @@ class PassSize:
 
     def __str__(self) -> str:
         return f"{self.rows} rows per pass, {self.bytes / GIB:.1f} GiB"
+
+
+def fit_passes(
+    trainer: Any,
+    opening: Opening,
+    prompt_tokens: Callable[[], tuple[int, int]],
+    announce: Announce = lambda _: None,
+) -> PassSize | None:
+    """Split the rows of a step into passes that fit into memory, and return their size. If weights
+    are sharded or quantized, or `engine` sets `steps_per_generation`, change nothing and return
+    None.
+
+    The number is chosen once and stored in the run's folder, so that a resumed run repeats bit for
+    bit. Each restart after running out of memory halves it.
+    """
+    settings, folder, plan = opening.settings, opening.folder, trainer.plan
+    if trainer.is_sharded() or "steps_per_generation" in settings.engine or settings.quantization:
+        return None
+
+    def stored_or_chosen() -> PassSize:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            content = read_json(folder.passes)
+            return PassSize(*(int(content[name]) for name in ("rows", "bytes", "token", "free")))
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        prompt, common = prompt_tokens()
+        return choose_rows(
+            measure_pass(trainer.score_sample, model, prompt=prompt, common=common),
+            width=settings.max_completion_length,
+            rows=plan.rows_per_pass,
+            group=plan.rollouts_per_case,
+            device=device_of(settings),
+            wanted=settings.pass_memory,
+            needed_besides=optimizer_bytes(model),
+        )
+
+    chosen = from_rank_0(stored_or_chosen, trainer)
+    if trainer.rank == 0:
+        write_json(folder.passes, {"format": 1, **asdict(chosen)})
+    kills = from_rank_0(lambda: memory_restarts(folder), trainer)
+    rows = largest_divisor(plan.rows_per_pass, max(1, chosen.rows >> kills))
+    if kills:
+        announce(_after_kills(kills, rows, chosen.rows))
+    if rows < plan.rows_per_pass:
+        capped = settings.model_copy(update={"per_device_train_batch_size": rows})
+        trainer.use_plan(plan_of(capped, len(opening.case_ids), plan.world_size))
+    return replace(chosen, rows=rows, bytes=chosen.bytes * rows // chosen.rows)
+
+
+def _after_kills(kills: int, rows: int, before: int) -> str:
+    restarts = f"restarts after running out of memory: {kills}"
+    if rows == before:
+        return (
+            f"{restarts}; a pass has {rows} rows and cannot be split further: lower "
+            "max_completion_length or set gradient_checkpointing"
+        )
+    return (
+        f"{restarts}; {rows} rows a pass instead of {before}: a step learns from the same rows, "
+        "and only rounding differs"
+    )
+
+
+def memory_restarts(folder: RunFolder) -> int:
+    """Return how often the run was restarted because it ran out of memory."""
+    return sum(
+        event.get("event") == "restart" and event.get("cause") == "out_of_memory"
+        for event in read_lines(folder.events)
+    )
 
 
 def choose_rows(
@@ -136,34 +209,21 @@ def _saved_bytes(score: Any, model: Any, prompt: int, rows: int, width: int) -> 
     ids = torch.arange(prompt + width, device=device).remainder(vocabulary).repeat(rows, 1)
     with count_saved_bytes(model) as held:
         score(ids, torch.ones_like(ids), width)
-    return held.bytes
-
-
-@dataclass(slots=True)
-class Held:
-    """Adds up the bytes of tensors, and counts each storage once."""
-
-    bytes: int = 0
-    _seen: set[int] = field(default_factory=set)
-
-    def add(self, tensor: torch.Tensor) -> None:
-        """Add the bytes of this tensor's storage, unless it was counted before."""
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._seen:
-            self._seen.add(storage.data_ptr())
-            self.bytes += storage.nbytes()
+    return sum(held.values())
 
 
 @contextmanager
-def count_saved_bytes(model: Any) -> Iterator[Held]:
-    """Count the bytes, without weights, that autograd saves inside the context. Restores torch's
-    random state."""
-    held = Held()
-    held._seen.update(each.untyped_storage().data_ptr() for each in model.parameters())
+def count_saved_bytes(model: Any) -> Iterator[dict[int, int]]:
+    """Note the bytes of each storage, by its address and without weights, that autograd saves
+    inside the context. Restores torch's random state."""
+    held: dict[int, int] = {}
+    weights = {each.untyped_storage().data_ptr() for each in model.parameters()}
     alive: list[torch.Tensor] = []  # a freed storage could be reused and would not be counted
 
     def pack(tensor: torch.Tensor) -> Any:
-        held.add(tensor)
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            held.setdefault(storage.data_ptr(), storage.nbytes())
         alive.append(tensor.detach())  # the graph would form a cycle and never be freed
 
     rng = torch.get_rng_state()

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from accelerate.utils import DistributedType, gather_object
-from transformers import PrinterCallback
+from transformers import PrinterCallback, set_seed
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from transformers.trainer_utils import align_special_tokens
 from trl import GRPOTrainer
@@ -26,25 +28,37 @@ from trl.models.utils import disable_gradient_checkpointing
 from trl.trainer.utils import use_adapter
 
 from sparring.contracts.errors import InfrastructureError, SettingError
-from sparring.contracts.policies import PublishedWeights
+from sparring.contracts.policies import PublishedWeights, VersionedPolicy
 from sparring.contracts.specs import FORMAT
-from sparring.engine.case_order import CaseOrder
-from sparring.engine.checkpoints import Checkpoints
-from sparring.engine.cpu_head import small_tiles_on_cpu
-from sparring.engine.echo import Echo
-from sparring.engine.forward import Forward
+from sparring.contracts.training import WarmStart
+from sparring.engine.forward import (
+    Forward,
+    Prompts,
+    small_tiles_on_cpu,
+    why_prompts_cannot_be_shared,
+)
 from sparring.engine.parity_gate import FindFault, ParityGate
-from sparring.engine.passes import passes_of
-from sparring.engine.shared_prompts import Prompts, why_prompts_cannot_be_shared
-from sparring.engine.tensors import Tensors, attended, corrections, padded, sampled
+from sparring.engine.pass_memory import PassSize, fit_passes
+from sparring.engine.publisher import Publisher
+from sparring.engine.tensors import Echo, Tensors, attended, corrections, padded, passes_of, sampled
+from sparring.engine.warm_start import fine_tune, save_start, use_as_reference
 from sparring.learning.batches import BatchPlan
-from sparring.learning.engine import Batch, EngineFigures, LearningState, Scores, Stream
-from sparring.learning.guards import GuardMonitor
-from sparring.learning.rows import masked_row
+from sparring.learning.checkpoints import Checkpoints
+from sparring.learning.engine import (
+    Announce,
+    Batch,
+    EngineFigures,
+    LearningState,
+    Opening,
+    Scores,
+    Stream,
+)
+from sparring.learning.rows import LearningRollout, masked_row
 from sparring.policies.quantized_base import record_quantization, widen_adapter
 from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
 from sparring.run_folder.files import read_json, write_json
 
+_NEEDED_TO_RESUME = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 _FIGURES = (
     "loss",
     "grad_norm",
@@ -62,26 +76,6 @@ _FIGURES = (
 )
 
 
-class Sampler(Protocol):
-    """Whoever samples with a copy of the trainer's weights: the publisher to sampling servers."""
-
-    def sync(self) -> None:
-        """Give the sampler the current weights. All ranks call this together."""
-        ...
-
-    def as_of(self, weights: PublishedWeights) -> AbstractContextManager[None]:
-        """Return a context in which the model has the weights that sampled."""
-        ...
-
-    def save_versions(self, folder: Path, needed: Iterable[PublishedWeights]) -> None:
-        """Copy versions of the weights into a checkpoint."""
-        ...
-
-    def restore_versions(self, folder: Path) -> None:
-        """Bring the versions of a checkpoint back."""
-        ...
-
-
 class PolicyTrainer(GRPOTrainer):
     """Updates the weights of one model by TRL's loss and optimizer. It is an `Engine`."""
 
@@ -89,27 +83,25 @@ class PolicyTrainer(GRPOTrainer):
 
     def __init__(
         self,
-        *,
+        opening: Opening,
         plan: BatchPlan,
         checkpoints: Checkpoints,
-        coefficient: float,
-        guards: GuardMonitor,
-        on_updating: Callable[[int], None],
-        shares_prompts: bool,
-        samples_remotely: bool,
         **trl: Any,
     ) -> None:
-        """`coefficient` is the weight of the loss on tool results. `on_updating` is called with the
-        step before each pass."""
+        """Who samples is set afterwards: `policy`, and with servers also `versions`, the
+        `publisher` that brings them the weights, and `find_fault`, which explains a gap that is too
+        large."""
         self.plan = plan
-        self._checkpoints = checkpoints
-        self._echo = Echo(coefficient)
-        self._guards = guards
-        self._on_updating = on_updating
-        self._samples_remotely = samples_remotely
-        self._sampler: Sampler | None = None
-        self._find_fault: FindFault | None = None
-        self._set_version: Callable[[int], None] = lambda _: None
+        self.checkpoints = checkpoints
+        self.policy: Any = None
+        self.versions: VersionedPolicy | None = None
+        self.publisher: Publisher | None = None
+        self.find_fault: FindFault | None = None
+        self._opening = opening
+        self._settings = settings = opening.settings
+        self._samples_remotely = settings.sampling is not None
+        self._echo = Echo(settings.world_model_coefficient)
+        self._pass_size: PassSize | None = None
         self._published_step = -1
         self._order: CaseOrder | None = None
         self._batch = Batch((), (), 1)
@@ -123,26 +115,15 @@ class PolicyTrainer(GRPOTrainer):
         super().__init__(reward_funcs=[_no_reward], **trl)
         widen_adapter(self.model)
         self.remove_callback(PrinterCallback)
-        self._refuse_sharded_weights()
+        self._refuse_what_sharding_breaks()
         self.why_prompts_are_not_shared = why_prompts_cannot_be_shared(
             self.accelerator.unwrap_model(self.model),
             is_sharded=self.is_sharded(),
             is_checkpointed=self.args.gradient_checkpointing,
         )
         self.forward = Forward(
-            self.accelerator, shares_prompts and not self.why_prompts_are_not_shared
+            self.accelerator, settings.share_prompts and not self.why_prompts_are_not_shared
         )
-        self._shares_prompts = shares_prompts
-
-    def sample_with(
-        self,
-        set_version: Callable[[int], None],
-        sampler: Sampler | None = None,
-        find_fault: FindFault | None = None,
-    ) -> None:
-        """Set who samples. `set_version` notes the step of the weights in the policy. With servers,
-        `sampler` brings them the weights, and `find_fault` explains a gap that is too large."""
-        self._set_version, self._sampler, self._find_fault = set_version, sampler, find_fault
 
     def use_plan(self, plan: BatchPlan) -> None:
         """Replace the batch plan, which sets the passes of a step. Must be called before training
@@ -173,14 +154,58 @@ class PolicyTrainer(GRPOTrainer):
         everyone: list[Any] = gather_object(mine)
         return everyone
 
-    def notes(self) -> list[str]:
-        """Return why the update cannot share prompts; nothing if it can, or was not to."""
-        if not (self._shares_prompts and self.why_prompts_are_not_shared):
-            return []
-        return [
-            "the update computes prompts once per rollout, not once per group: "
-            + self.why_prompts_are_not_shared
-        ]
+    def prepare(
+        self, prompt_tokens: Callable[[], tuple[int, int]], announce: Announce = lambda _: None
+    ) -> None:
+        """Announce why the update cannot share prompts, and choose the rows of a pass by the
+        memory."""
+        if self._settings.share_prompts and self.why_prompts_are_not_shared:
+            announce(
+                "the update computes prompts once per rollout, not once per group: "
+                + self.why_prompts_are_not_shared
+            )
+        self._pass_size = fit_passes(self, self._opening, prompt_tokens, announce)
+
+    def learn(
+        self,
+        demonstrations: Sequence[LearningRollout],
+        warm: WarmStart,
+        *,
+        on_step: Callable[[int, int, float], None],
+        is_stop_requested: Callable[[], bool],
+    ) -> bool:
+        """Fine-tune with TRL's SFT trainer, and save step-0 unless a stop is requested."""
+        losses: list[float] = []
+
+        def note(step: int, steps: int, loss: float) -> None:
+            losses.append(loss)
+            on_step(step, steps, loss)
+
+        fine_tune(
+            self.accelerator.unwrap_model(self.model),
+            self.processing_class,
+            [row for each in demonstrations for row in each.rows],
+            self._settings,
+            warm,
+            output=self._opening.folder.path / "engine",
+            plan=self.plan,
+            size=self._pass_size,
+            on_step=note,
+            is_stop_requested=is_stop_requested,
+        )
+        if is_stop_requested():
+            return False
+        counts = {"demonstrations": len(demonstrations)}
+        summary = {**counts, "first_loss": losses[0], "last_loss": losses[-1]}
+        save_start(self, self.checkpoints, warm_start=summary)
+        use_as_reference(self)
+        return True
+
+    def start_from(self, start: Checkpoint) -> None:
+        """Take the weights of a warm start, and the random seeds that follow it."""
+        self._load_from_checkpoint(str(start.path))
+        set_seed(self._settings.seed)
+        use_as_reference(self)
 
     def propose(self, step: int) -> list[list[str]]:
         """Return the cases that TRL's sampler has at this step, by rank."""
@@ -202,22 +227,21 @@ class PolicyTrainer(GRPOTrainer):
     def sampling(self) -> Iterator[None]:
         """Evaluate the model inside the context, and leave the random numbers of the training as
         they were: a tool that draws some must not affect it."""
-        rng, was_training = torch.get_rng_state(), self.model.training
+        device, was_training = self.accelerator.device, self.model.training
         self.model.eval()
         try:
-            yield
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                yield
         finally:
             self.model.train(was_training)
-            torch.set_rng_state(rng)
 
-    def publish(self) -> None:
+    def publish(self, in_play: Sequence[PublishedWeights] = ()) -> None:
         """Make the policy sample with the current weights."""
         if self._published_step == self.step:
             return
-        if self._sampler is not None:
-            self._sampler.sync()
-        self._set_version(self.step)
-        self._published_step = self.step
+        if self.publisher is not None:
+            self.publisher.sync(in_play)
+        self.policy.version = self._published_step = self.step
 
     def score(self, batch: Batch, *, compares: bool) -> Scores:
         """Compute what TRL's loss needs besides the rows: the log-probabilities of older weights
@@ -281,7 +305,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def save(self, state: LearningState) -> Path | None:
         """Save a checkpoint: complete, or not at all."""
-        self._staging = self._checkpoints.staging(self.step)
+        self._staging = self.checkpoints.staging(self.step)
         try:
             self._save_checkpoint(self.model, None)
             self.accelerator.wait_for_everyone()
@@ -294,7 +318,7 @@ class PolicyTrainer(GRPOTrainer):
     def note_start(self, score: float) -> None:
         """Note the score of the warm start in its checkpoint, which may be the best one."""
         if self.rank == 0:
-            self._checkpoints.note_score(0, score)
+            self.checkpoints.note_score(0, score)
 
     def restore(self, checkpoint: Checkpoint | None) -> list[dict[str, Any]]:
         """Prepare model, optimizer and schedule for this process's ranks, and load a checkpoint.
@@ -335,7 +359,7 @@ class PolicyTrainer(GRPOTrainer):
 
     @property
     def _gate(self) -> ParityGate:
-        return ParityGate(self, find_fault=self._find_fault)
+        return ParityGate(self, find_fault=self.find_fault)
 
     def _padding(self, rows: int) -> list[Stream]:
         """Return masked rows, so that every rank has as many rows as the one with the most."""
@@ -390,10 +414,10 @@ class PolicyTrainer(GRPOTrainer):
         """Load the weights that sampled the batch into the model inside the context. Yields whether
         they are older than the current weights."""
         weights = self._batch.weights
-        if self._sampler is None or weights is None:
+        if self.publisher is None or weights is None:
             yield False
             return
-        with self._sampler.as_of(weights):
+        with self.publisher.as_of(weights):
             yield weights.version != self.step
 
     @property
@@ -480,11 +504,11 @@ class PolicyTrainer(GRPOTrainer):
         """If any gradient is not finite, raise GuardStop, or warn and drop all gradients of the
         step. Does nothing if the guard `not_finite` is off."""
         weights = [each for each in self.model.parameters() if each.grad is not None]
-        if not weights or self._guards.on_broken_gradients == "off":
+        if not weights or self._opening.guards.on_broken_gradients == "off":
             return
         grads = [each.grad for each in weights if each.grad is not None]
         if not torch.isfinite(torch.nn.utils.get_total_norm(grads)):
-            self._guards.gradient_is_broken(self.step + 1)
+            self._opening.guards.gradient_is_broken(self.step + 1)
             for each in weights:
                 each.grad = None  # with zeros, momentum would still change the weights
 
@@ -502,7 +526,7 @@ class PolicyTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: Tensors) -> torch.Tensor:
         """Return TRL's loss plus that on tool results, from the same forward pass."""
-        self._on_updating(self.step)
+        self._opening.on_updating(self.step)
         loss: torch.Tensor = super()._compute_loss(model, inputs)
         logps, self._logps = self._logps, None
         if logps is None:
@@ -563,25 +587,27 @@ class PolicyTrainer(GRPOTrainer):
         written = staging / f"checkpoint-{self.step}"
         record_quantization(self.accelerator.unwrap_model(self.model), written)
         write_json(written / DIFFICULTY, dict(state.difficulty))
-        if self._sampler is not None and state.weights:
+        if self.publisher is not None and state.weights:
             write_json(written / IN_PLAY, {"format": FORMAT, "ranks": list(state.in_play)})
-            self._sampler.save_versions(written / IN_PLAY_WEIGHTS, state.weights)
+            self.publisher.save_versions(written / IN_PLAY_WEIGHTS, state.weights)
         versions = {name: version(name) for name in ("torch", "transformers", "trl", "accelerate")}
-        place = self._checkpoints.seal(
-            written, self.step, is_sharded=self.is_sharded(), score=state.score, versions=versions
+        # FSDP and DeepSpeed choose the names of optimizer files.
+        needed = _NEEDED_TO_RESUME[: 1 if self.is_sharded() else None]
+        place = self.checkpoints.seal(
+            written, self.step, needed=needed, score=state.score, versions=versions
         )
-        self._checkpoints.prune()
+        self.checkpoints.prune()
         return place
 
     def _restored_play(self, checkpoint: Checkpoint) -> list[dict[str, Any]]:
         """Bring back the weights of the steps that were in play, and return these by rank. After
         accepted changes, other cases are proposed, and nothing is played again."""
-        if self._sampler is None or not (checkpoint.path / IN_PLAY).is_file():
+        if self.publisher is None or not (checkpoint.path / IN_PLAY).is_file():
             return []
-        if not self._checkpoints.proposes_alike(checkpoint):
+        if not self.checkpoints.proposes_alike(checkpoint):
             return []
         if self.rank == 0:
-            self._sampler.restore_versions(checkpoint.path / IN_PLAY_WEIGHTS)
+            self.publisher.restore_versions(checkpoint.path / IN_PLAY_WEIGHTS)
         self.accelerator.wait_for_everyone()
         in_play: list[dict[str, Any]] = read_json(checkpoint.path / IN_PLAY)["ranks"]
         return in_play
@@ -597,12 +623,18 @@ class PolicyTrainer(GRPOTrainer):
         else:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
 
-    def _refuse_sharded_weights(self) -> None:
-        """Raise SettingError for sharded weights without sampling servers.
+    def _refuse_what_sharding_breaks(self) -> None:
+        """Raise SettingError for sharded weights with a warm start, or without sampling servers.
 
         In-process sampling needs all weights on each rank, and ranks that do not sample in step
         with one another cannot gather them.
         """
+        if self._settings.warm_start is not None and self.is_sharded():
+            raise SettingError(
+                "warm_start does not work with sharded weights (FSDP, DeepSpeed); make the warm "
+                "start in a run without sharding, then start a sharded run from the model of that "
+                "run"
+            )
         plugin = getattr(self.accelerator.state, "deepspeed_plugin", None)
         zero3 = plugin is not None and plugin.zero_stage == 3
         if not self._samples_remotely and (self.is_fsdp_enabled or zero3):
@@ -620,3 +652,54 @@ def _draw_as_trl_would() -> None:
 
 def _no_reward(**_: Any) -> list[float]:
     raise NotImplementedError("rewards are Sparring's; TRL only requires a reward function")
+
+
+class CaseOrder:
+    """Returns the cases of later steps. Steps must be requested in increasing order.
+
+    `sampler` is a second instance of TRL's sampler, at the beginning of the epoch that starts at
+    `first_step`. It has a separate random generator, so looking ahead does not advance TRL's. A
+    generation takes `boundary` steps.
+    """
+
+    def __init__(
+        self,
+        sampler: Any,
+        cases_at: Callable[[Sequence[int]], Sequence[str]],
+        *,
+        world_size: int,
+        first_step: int,
+        boundary: int,
+    ) -> None:
+        self._cases_at = cases_at
+        self._world_size = world_size
+        self._boundary = boundary
+        self._step = first_step - boundary
+        self._chunks = _chunks_of(sampler)
+
+    def __call__(self, step: int) -> list[list[str]]:
+        """Return the cases that TRL will propose at this step, one per group, by rank."""
+        if step <= self._step:
+            raise InfrastructureError(
+                f"the cases of step {step} were requested after those of step {self._step}"
+            )
+        chunk: list[int] = []
+        while self._step < step:
+            chunk = next(self._chunks)
+            self._step += self._boundary
+        cases = list(self._cases_at(chunk))
+        share = len(cases) // self._world_size
+        return [cases[start : start + share] for start in range(0, len(cases), share)]
+
+
+def _chunks_of(sampler: Any) -> Iterator[list[int]]:
+    """Yield the data set positions of each generation's cases, over any number of epochs.
+
+    TRL's sampler repeats each position for every rollout, and each batch for every pass.
+    """
+    rows = sampler.batch_size * sampler.mini_repeat_count
+    while True:
+        numbers = iter(sampler)
+        while chunk := list(islice(numbers, rows)):
+            yield chunk[:: sampler.mini_repeat_count]
+            deque(islice(numbers, (sampler.repeat_count - 1) * rows), maxlen=0)

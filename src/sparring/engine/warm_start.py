@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from sparring.contracts.training import TrainSettings, WarmStart
-from sparring.engine.checkpoints import Checkpoints
 from sparring.engine.configuration import device_of, uses_autocast
-from sparring.engine.cpu_head import small_tiles_on_cpu
+from sparring.engine.forward import small_tiles_on_cpu
 from sparring.engine.pass_memory import PassSize
-from sparring.engine.trainer import PolicyTrainer
 from sparring.learning.batches import BatchPlan, largest_divisor
+from sparring.learning.checkpoints import Checkpoints
 from sparring.learning.rows import LearningRow
 from sparring.policies.quantized_base import record_quantization
 
 if TYPE_CHECKING:
-    from trl import SFTTrainer
+    from trl import GRPOTrainer, SFTTrainer
 
 OnStep = Callable[[int, int, float], None]
 
@@ -100,7 +99,7 @@ def _silent_trainer() -> type[SFTTrainer]:
     return SilentTrainer
 
 
-def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -> None:
+def save_start(trainer: GRPOTrainer, checkpoints: Checkpoints, **about: Any) -> None:
     """Save the current weights as the checkpoint `step-0`. `about` is added to its manifest."""
     written = checkpoints.staging(0)
     trainer.save_model(str(written))
@@ -111,13 +110,7 @@ def save_start(trainer: PolicyTrainer, checkpoints: Checkpoints, **about: Any) -
     trainer.accelerator.wait_for_everyone()
 
 
-def start_from(trainer: PolicyTrainer, path: Path, seed: int) -> None:
-    """Load the weights of a completed warm start, and set the random seeds."""
-    trainer._load_from_checkpoint(str(path))
-    set_seed(seed)
-
-
-def use_as_reference(trainer: PolicyTrainer) -> None:
+def use_as_reference(trainer: GRPOTrainer) -> None:
     """Make the current weights the reference of the KL term.
 
     TRL's default reference is the initial weights, or for an adapter the base model.

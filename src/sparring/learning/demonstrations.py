@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import InvalidInput
@@ -30,6 +30,9 @@ from sparring.suites import Suite
 from sparring.suites.splitting import question_digest
 from sparring.threads import run_in_own_loop
 
+# Runs a coroutine to its end. A training passes the loop of its steps, because measures and tools
+# may keep clients that are bound to their first loop.
+RunLoop: TypeAlias = Callable[[Coroutine[Any, Any, list[Played]]], list[Played]]
 _EMPTY_TURN = Message("assistant", "")
 _LARGE_BUDGET = 1 << 15  # tokens
 
@@ -127,13 +130,6 @@ def from_run(folder: RunFolder, cases: KnownCases) -> Found:
         _without_duplicates(demonstrations),
         _counts(did_not_pass=failed, not_on_training_cases=not_training),
     )
-
-
-class RunLoop(Protocol):
-    """Runs a coroutine to its end. A training passes the loop of its steps, because measures and
-    tools may keep clients that are bound to their first loop."""
-
-    def __call__(self, work: Coroutine[Any, Any, list[Played]], /) -> list[Played]: ...
 
 
 def render(
@@ -237,13 +233,12 @@ def _without_duplicates(demonstrations: Iterable[Demonstration]) -> tuple[Demons
     """Remove demonstrations with the same case and turns: repeats would outweigh other cases."""
     seen: dict[tuple[Any, ...], Demonstration] = {}
     for each in demonstrations:
-        key = (each.case.id, *((turn.content, *map(_call_key, turn.calls)) for turn in each.turns))
-        seen.setdefault(key, each)
+        turns = tuple(
+            (turn.content, *((call.tool, call.arguments) for call in turn.calls))
+            for turn in each.turns
+        )
+        seen.setdefault((each.case.id, turns), each)
     return tuple(seen.values())
-
-
-def _call_key(call: RequestedCall) -> tuple[str, str]:
-    return call.tool, call.arguments
 
 
 def _counts(**by_reason: int) -> dict[str, int]:

@@ -1,28 +1,40 @@
-"""The seam between a step and whoever updates the weights.
+"""The seam between a training and whoever updates the weights.
 
-An engine gets rows with streams and knows no rollout, reward or measure. The engine on TRL
-(`engine/trainer.py`) and a training service both fit behind these verbs.
+An engine gets rows with streams and knows no rollout, reward or measure. `ENGINES` names the module
+of each engine, which loads a `Learner`; the learner opens the `Engine`. The engine on TRL
+(`engine/opening.py`, `engine/trainer.py`) and a training service both fit behind these verbs.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import compress
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 from sparring.contracts.errors import WorldSizeError
-from sparring.contracts.policies import PublishedWeights
+from sparring.contracts.policies import PublishedWeights, TokenPolicy, VersionedPolicy
+from sparring.contracts.specs import PolicySpec
+from sparring.contracts.training import TrainSettings, WarmStart
+from sparring.learning.batches import BatchPlan
+from sparring.learning.checkpoints import Checkpoints
+from sparring.learning.guards import GuardMonitor
 from sparring.learning.parity import Parity
-from sparring.learning.rows import LearningRow
+from sparring.learning.rows import LearningRollout, LearningRow
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family
+from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint
 
-Found = TypeVar("Found")
+Value = TypeVar("Value")
+Announce: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +45,16 @@ class Launched:
     world_size: int
 
     @classmethod
-    def here(cls) -> Launched:
-        """Read torchrun's `RANK` and `WORLD_SIZE`; without them, a single process."""
-        return cls(int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1)))
-
-    def require(self, world_size: int) -> None:
-        """Raise WorldSizeError unless `world_size` processes were started."""
-        if self.world_size != world_size:
+    def here(cls, wanted: int | None = None) -> Launched:
+        """Read torchrun's `RANK` and `WORLD_SIZE`; without them, a single process. Raises
+        WorldSizeError unless as many processes were started as are wanted, if any number is."""
+        started = int(os.environ.get("WORLD_SIZE", 1))
+        if wanted is not None and wanted != started:
             raise WorldSizeError(
-                f"{world_size} processes were requested, but {self.world_size} started; start them "
+                f"{wanted} processes were requested, but {started} started; start them "
                 f"with `sparring train --processes N`, or with torchrun --nproc-per-node N"
             )
+        return cls(int(os.environ.get("RANK", 0)), started)
 
 
 class Ranks(Protocol):
@@ -59,10 +70,10 @@ class Ranks(Protocol):
         ...
 
 
-def from_rank_0(find: Callable[[], Found], ranks: Ranks) -> Found:
+def from_rank_0(find: Callable[[], Value], ranks: Ranks) -> Value:
     """Call `find` on rank 0 only, and return its result on every rank. All ranks call this
     together; if `find` raises, the others wait until they are ended."""
-    found: list[Found] = ranks.gather([find()] if ranks.rank == 0 else [])
+    found: list[Value] = ranks.gather([find()] if ranks.rank == 0 else [])
     return found[0]
 
 
@@ -142,16 +153,70 @@ class LearningState:
 
 
 class Engine(Ranks, Protocol):
-    """Holds the weights, and updates them. All ranks call each verb together."""
+    """Holds the weights of one training, and updates them. All ranks call each verb together."""
+
+    @property
+    def plan(self) -> BatchPlan:
+        """The batch plan; `prepare` may split its passes further."""
+        ...
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """The checkpoints of the run."""
+        ...
+
+    @property
+    def policy(self) -> TokenPolicy:
+        """What samples with the weights that were published last."""
+        ...
+
+    @property
+    def versions(self) -> VersionedPolicy | None:
+        """The policy, if it samples with published versions of the weights; None if it samples with
+        the engine's own weights in this process."""
+        ...
 
     @property
     def step(self) -> int:
         """The number of optimizer steps that the weights have taken."""
         ...
 
-    def notes(self) -> list[str]:
-        """Return what the engine does otherwise than the settings ask, for the run's log."""
+    # ------------------------------------------------------------------ before the first step
+
+    def prepare(
+        self, prompt_tokens: Callable[[], tuple[int, int]], announce: Announce = lambda _: None
+    ) -> None:
+        """Fit an update into memory, and announce what the engine does otherwise than the settings
+        ask. `prompt_tokens` measures the longest prompt, and the prefix that prompts share."""
         ...
+
+    def learn(
+        self,
+        demonstrations: Sequence[LearningRollout],
+        warm: WarmStart,
+        *,
+        on_step: Callable[[int, int, float], None],
+        is_stop_requested: Callable[[], bool],
+    ) -> bool:
+        """Learn the sampled tokens of demonstrations, which are the same on every rank, save the
+        weights as the checkpoint step-0, and return True. They are the reference of the KL term
+        from then on. On a stop request, save nothing and return False."""
+        ...
+
+    def start_from(self, start: Checkpoint) -> None:
+        """Take the weights of an earlier `learn` from its checkpoint, also as the reference."""
+        ...
+
+    def restore(self, checkpoint: Checkpoint | None) -> Sequence[Mapping[str, Any]]:
+        """Prepare for the first step, or continue after that of a checkpoint. Returns what each
+        rank had in play; empty if nothing is to be played again."""
+        ...
+
+    def load(self, checkpoint: Checkpoint | None) -> None:
+        """Take the weights and the step of a checkpoint, where nothing is left to train."""
+        ...
+
+    # ------------------------------------------------------------------ a step
 
     def propose(self, step: int) -> list[list[str]]:
         """Return the cases of a generation, by rank. Steps are asked for in increasing order."""
@@ -160,10 +225,6 @@ class Engine(Ranks, Protocol):
     def sampling(self) -> AbstractContextManager[None]:
         """Return a context for sampling with the engine's own weights: it changes neither these nor
         the random numbers of the training."""
-        ...
-
-    def publish(self) -> None:
-        """Make the policy sample with the current weights."""
         ...
 
     def score(self, batch: Batch, *, compares: bool) -> Scores:
@@ -180,9 +241,15 @@ class Engine(Ranks, Protocol):
         when it is taken."""
         ...
 
+    def publish(self, in_play: Sequence[PublishedWeights] = ()) -> None:
+        """Make the policy sample with the current weights. The versions in play stay available."""
+        ...
+
     def figures(self) -> EngineFigures:
         """Return what was counted since the last call."""
         ...
+
+    # ------------------------------------------------------------------ between steps
 
     def save(self, state: LearningState) -> Path | None:
         """Save a checkpoint, and return its folder on rank 0."""
@@ -192,15 +259,93 @@ class Engine(Ranks, Protocol):
         """Note the validation score of the weights before the first step, if they are saved."""
         ...
 
-    def restore(self, checkpoint: Checkpoint | None) -> Sequence[Mapping[str, Any]]:
-        """Prepare for the first step, or continue after that of a checkpoint. Returns what each
-        rank had in play; empty if nothing is to be played again."""
-        ...
-
-    def load(self, checkpoint: Checkpoint | None) -> None:
-        """Take the weights and the step of a checkpoint, where nothing is left to train."""
-        ...
-
     def close(self) -> None:
         """Free what only training needs. The weights stay."""
         ...
+
+
+# ------------------------------------------------------------------ opening an engine
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What an engine is opened with, besides the learner.
+
+    `run` executes a coroutine in the event loop in which rollouts are played. `on_updating` is
+    called with the step while an update goes on.
+    """
+
+    folder: RunFolder
+    settings: TrainSettings
+    case_ids: Sequence[str]
+    suite_digest: str
+    code_digest: str
+    launched: Launched
+    guards: GuardMonitor
+    run: Callable[[Coroutine[Any, Any, Any]], Any]
+    on_updating: Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner(ABC):
+    """The model that is trained, as rollouts need it, and the way to its engine.
+
+    `vocabulary` is the number of its token ids, `positions` the length of its context; None if it
+    is not known. `one_row_reason` is why a rollout may have only one row with these settings.
+    `own_template` is the chat template that the tokenizer was loaded with; None if it had none.
+    """
+
+    name: str
+    tokenizer: Any
+    family: Family
+    vocabulary: int
+    positions: int | None
+    one_row_reason: str = ""
+    own_template: str | None = None
+
+    def codec(self) -> ChatCodec:
+        """Return a codec for this tokenizer and family."""
+        return ChatCodec(self.tokenizer, self.family)
+
+    @abstractmethod
+    def open(self, opening: Opening) -> Engine:
+        """Open the engine of one training, without playing a rollout."""
+
+
+class EngineModule(Protocol):
+    """The functions that the module of an engine has."""
+
+    def refuse_unknown(self, names: Iterable[str]) -> None:
+        """Raise SettingError for names that are no settings, with the names to use."""
+        ...
+
+    def check(self, settings: TrainSettings, training_cases: int, world_size: int) -> None:
+        """Raise SettingError for settings that cannot work, before a model is loaded."""
+        ...
+
+    def plan_of(self, settings: TrainSettings, training_cases: int, world_size: int) -> BatchPlan:
+        """Return the batch plan of these settings."""
+        ...
+
+    def load(
+        self,
+        spec: PolicySpec,
+        settings: TrainSettings,
+        *,
+        agent_model: object = None,
+        model: Any = None,
+        tokenizer: Any = None,
+        declared: Family | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+    ) -> Learner:
+        """Load the model that the spec or else the agent names, or prepare `model` and
+        `tokenizer`. `optimizers` are the user's optimizer and schedule."""
+        ...
+
+
+ENGINES: Mapping[str, str] = {"trl": "sparring.engine.opening"}
+
+
+def engine_named(name: str = "trl") -> EngineModule:
+    """Import and return the module of an engine."""
+    return cast("EngineModule", importlib.import_module(ENGINES[name]))

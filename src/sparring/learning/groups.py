@@ -7,7 +7,7 @@ equal, the advantages are 0, and GRPO's loss has no gradient.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import compress
@@ -18,6 +18,10 @@ from sparring.learning.drawing import Seen
 from sparring.learning.reporting import StepCounts
 from sparring.learning.rows import LearningRollout, other_versions
 from sparring.player import Played
+
+# By index of the row: the trainer's log-probability of each sampled token minus the sampler's.
+Gaps: TypeAlias = "Mapping[int, array[float]]"
+_NO_GAPS: Gaps = {}
 
 
 class Outcome(StrEnum):
@@ -95,21 +99,6 @@ def _is_correct(rollout: Rollout) -> bool | None:
     return True if reward >= 1 else False if reward <= 0 else None
 
 
-def groups_of(
-    played: Sequence[Played], learned: Sequence[LearningRollout], size: int
-) -> list[Group]:
-    """Split a sequence of rollouts into groups of `size`."""
-    return [
-        Group(tuple(played[start : start + size]), tuple(learned[start : start + size]))
-        for start in range(0, len(played), size)
-    ]
-
-
-IsLearnedFrom = Callable[[Group], bool]
-# By index of the row: the trainer's log-probability of each sampled token minus the sampler's.
-Gaps: TypeAlias = "dict[int, array[float]]"
-
-
 @dataclass(slots=True)
 class StepRollouts:
     """The groups in the batch of a step, and the other groups that were played for it.
@@ -120,7 +109,7 @@ class StepRollouts:
     """
 
     groups: list[Group]
-    is_learned_from: IsLearnedFrom
+    is_learned_from: Callable[[Group], bool]
     replaced: list[Group] = field(default_factory=list)
     failed_replacements: list[Group] = field(default_factory=list)
     skipped: int = 0
@@ -159,9 +148,10 @@ class StepRollouts:
             for learned, played in zip(group.learned, group.played, strict=True):
                 advantage, is_learned = next(remaining), learned.reward is not None
                 yield _logged(
-                    _with_gaps(played, next(by_rollout, {})),
+                    played,
                     advantage=advantage if is_learned else None,
                     dropped=dead if is_learned else cause_of(played, self.version),
+                    gaps=next(by_rollout, _NO_GAPS),
                 )
         for groups, suffix in (
             (self.replaced, "; replaced"),
@@ -220,16 +210,12 @@ def gaps_of(groups: Sequence[Group], by_row: Iterable[Sequence[float]]) -> list[
     ]
 
 
-def _with_gaps(played: Played, gaps: Gaps) -> Played:
-    if not gaps:
-        return played
+def _logged(
+    played: Played, *, dropped: str, advantage: float | None = None, gaps: Gaps = _NO_GAPS
+) -> Played:
     rows = tuple(
         replace(row, gaps=gaps.get(place, row.gaps))
         for place, row in enumerate(played.rollout.rows)
     )
-    return replace(played, rollout=replace(played.rollout, rows=rows))
-
-
-def _logged(played: Played, *, dropped: str, advantage: float | None = None) -> Played:
-    rollout: Rollout = replace(played.rollout, advantage=advantage, dropped=dropped)
-    return replace(played, rollout=rollout)
+    logged = replace(played.rollout, rows=rows, advantage=advantage, dropped=dropped)
+    return replace(played, rollout=logged)

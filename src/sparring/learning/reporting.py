@@ -71,15 +71,6 @@ class StepCounts:
                 total.highs[name] = max(value, total.highs.get(name, value))
         return total
 
-    def to_dict(self) -> dict[str, dict[str, float]]:
-        """Return plain dictionaries, which ranks can exchange."""
-        return {"sums": dict(self.sums), "lows": self.lows, "highs": self.highs}
-
-    @classmethod
-    def from_dict(cls, value: dict[str, dict[str, float]]) -> StepCounts:
-        """Return counts from the output of `to_dict`."""
-        return cls(defaultdict(float, value["sums"]), dict(value["lows"]), dict(value["highs"]))
-
     def metrics(self) -> dict[str, float]:
         """Return rates and means under their names in metrics.jsonl; empty without rollouts."""
         if not self.sums["rollouts"]:
@@ -97,6 +88,7 @@ class StepCounts:
         rollouts = self.sums["rollouts"]
         scored, sampled = self.sums["scored"], self.sums["sampled_tokens"]
         seconds = self.sums["play_seconds"]
+        has_tools = self.sums["with_tools"] or self.sums["with_a_call"]
         return {
             **self._spread("reward", scored),
             **self._spread("advantage", self.sums["with_advantage"]),
@@ -108,18 +100,13 @@ class StepCounts:
             "unscored": (rollouts - scored) / rollouts,
             "truncated": self.sums["truncated"] / rollouts,
             "parse_rate": self.sums["parsed"] / rollouts,
-            "call_rate": self._call_rate(),
+            "call_rate": self._share("with_a_call", rollouts) if has_tools else None,
             "tool_failures": self._share("failed_calls", self.sums["calls"]),
             "completion_tokens": sampled / rollouts,
             "sampled_tokens": int(sampled),
             "discarded_rows": self.sums["discarded_rows"] or None,
             "tokens_per_second": sampled / seconds if seconds else None,
         }
-
-    def _call_rate(self) -> float | None:
-        """Return the share of rollouts that call a tool; None if no rollout was offered tools."""
-        has_tools = self.sums["with_tools"] or self.sums["with_a_call"]
-        return self._share("with_a_call", self.sums["rollouts"]) if has_tools else None
 
     def _spread(self, name: str, count: float) -> dict[str, float | None]:
         return {
@@ -301,8 +288,7 @@ class StepReports:
 
 def merged_over_ranks(counts: StepCounts, ranks: Ranks) -> StepCounts:
     """Return the merged counts of all ranks. All ranks must call this."""
-    parts = ranks.gather([counts.to_dict()])
-    return StepCounts.merged(StepCounts.from_dict(part) for part in parts)
+    return StepCounts.merged(ranks.gather([counts]))
 
 
 class Reporter:
@@ -319,7 +305,7 @@ class Reporter:
         on_progress: OnProgress = lambda _: None,
     ) -> None:
         self._folder = folder
-        self._steps = plan.steps
+        self._plan = plan
         self._trackers = trackers
         self._attempt = attempt
         self._tokens_drawn = tokens_drawn
@@ -330,7 +316,6 @@ class Reporter:
             "metrics": {},
             "said": [f"run {folder.id}: {plan}", *plan.notes],
         }
-        self._checkpoint_steps = plan.checkpoint_steps
         self._validation_seconds = 0.0
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
         self._last = time.monotonic()
@@ -384,7 +369,7 @@ class Reporter:
     def _seconds_left(self, step: int) -> float:
         """Estimate the remaining seconds from the mean of recent steps and the last validation."""
         mean = sum(self._durations) / len(self._durations)
-        interval, last = self._checkpoint_steps, self._steps
+        interval, last = self._plan.checkpoint_steps, self._plan.steps
         validations = last // interval - step // interval + (last % interval > 0)
         return mean * (last - step) + self._validation_seconds * validations
 

@@ -20,7 +20,7 @@ from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.training import TrainSettings
 from sparring.learning.drawing import Difficulty
 from sparring.learning.engine import Launched
-from sparring.learning.groups import Gaps, Group, StepRollouts, groups_of
+from sparring.learning.groups import Gaps, Group, StepRollouts
 from sparring.learning.reporting import StepCounts
 from sparring.learning.rows import RowRules, learning_rollout
 from sparring.measures import MeasureSet
@@ -186,6 +186,7 @@ class RolloutCollector:
         launched: Launched | None = None,
         servers: VersionedPolicy | None = None,
         ordered: OrderedPlay | None = None,
+        loop: LoopThread | None = None,
     ) -> None:
         """`servers` is the player's policy if it samples with published weights. With `ordered`,
         player processes play the rollouts; otherwise this process does."""
@@ -201,7 +202,7 @@ class RolloutCollector:
         self._validation = list(validation)[self._launched.rank :: self._launched.world_size]
         self.has_validation = bool(validation)
         self.difficulty = Difficulty(training.case_ids)
-        self.loop = LoopThread()
+        self.loop = loop or LoopThread()
         self._writer: RolloutWriter | None = None
 
     def resume_at(self, step: int, remembered: Mapping[str, Any] | None = None) -> None:
@@ -244,7 +245,11 @@ class RolloutCollector:
         """Return the training rollouts of each case as a group, with their rows. `version` is that
         of the weights; rollouts with tokens of other weights are not learned from."""
         learned = [learning_rollout(each.rollout, self._rules, version=version) for each in played]
-        return groups_of(played, learned, self._settings.num_generations)
+        size = self._settings.num_generations
+        return [
+            Group(tuple(played[start : start + size]), tuple(learned[start : start + size]))
+            for start in range(0, len(played), size)
+        ]
 
     def log_step(
         self, played: StepRollouts, advantages: Sequence[float], gaps: Sequence[Gaps] = ()

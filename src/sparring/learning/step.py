@@ -16,7 +16,6 @@ from dataclasses import replace
 from sparring.contracts.errors import GuardStop, ParityError
 from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.training import TrainSettings
-from sparring.learning.batches import BatchPlan
 from sparring.learning.credit import RULES, streams_of
 from sparring.learning.drawing import Drawn, draw
 from sparring.learning.engine import Batch, Engine, LearningState
@@ -40,7 +39,6 @@ class Steps:
         engine: Engine,
         collector: RolloutCollector,
         settings: TrainSettings,
-        plan: BatchPlan,
         hooks: Hooks,
         guards: GuardMonitor,
     ) -> None:
@@ -48,11 +46,10 @@ class Steps:
         self._engine = engine
         self._collector = collector
         self._settings = settings
-        self._plan = plan
         self._hooks = hooks
         self._rules = [rule(settings) for rule in RULES]
         self._reports = StepReports(hooks, guards, engine)
-        self._pace = Pace(plan.steps, settings.max_staleness, plan.boundary)
+        self._pace = Pace(engine.plan.steps, settings.max_staleness, engine.plan.boundary)
         self._pipeline = RolloutPipeline(self._pace, engine.propose, self._draw, self._play)
         self._is_parity_known = False
 
@@ -64,11 +61,11 @@ class Steps:
     def run(self, checkpoint: Checkpoint | None = None) -> None:
         """Train from a checkpoint, if there is one, to the last step, or until a stop request or a
         guard ends the training."""
-        engine, plan = self._engine, self._plan
+        engine, plan = self._engine, self._engine.plan
         if in_play := engine.restore(checkpoint):
             self._pipeline.restore(in_play[engine.rank])
         self._reports.starts_after(engine.step)
-        engine.publish()
+        engine.publish(self._pipeline.versions_in_play())
         if engine.step == 0 and (score := self._validate()) is not None:
             engine.note_start(score)
         while engine.step < plan.steps and not self.stopped and self.guard_stop is None:
@@ -108,7 +105,7 @@ class Steps:
         batch = Batch(streams, case_ids, settings.num_generations, in_play.weights)
 
         # Parity: the engine must give each sampled token the log-probability the sampler gave it.
-        is_compared = settings.sampling is not None or not self._is_parity_known
+        is_compared = engine.versions is not None or not self._is_parity_known
         scores = engine.score(batch, compares=is_compared)
         if scores.parity is not None:
             self._require(scores.parity)
@@ -121,7 +118,7 @@ class Steps:
         for taken in engine.update():
             if taken % settings.logging_steps == 0:
                 self._reports.report(taken)
-        engine.publish()
+        engine.publish(self._pipeline.versions_in_play())
 
     # ------------------------------------------------------------------ playing
 
@@ -164,7 +161,7 @@ class Steps:
                 else:
                     rollouts.failed_replacements.append(group)
         # Ranks play at the same time, but their seconds are added when counts are merged.
-        rollouts.play_seconds = (time.monotonic() - started) / self._plan.world_size
+        rollouts.play_seconds = (time.monotonic() - started) / self._engine.plan.world_size
         return rollouts
 
     def _is_learned_from(self, group: Group) -> bool:
@@ -211,10 +208,6 @@ class Steps:
         )
         if place is not None:
             self._hooks.on_saved(self._engine.step, place)
-
-    def versions_in_play(self) -> list[PublishedWeights]:
-        """Return the weights that the steps in play sample with."""
-        return self._pipeline.versions_in_play()
 
     def is_stop_requested(self) -> bool:
         """Return whether any rank has a stop request. All ranks call this together."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.summaries import LiveShare
 from sparring.contracts.training import TrainSettings
-from sparring.engine.dry_run import DryRun, DryStep
-from sparring.jobs.check.cost import SplitSizes, training_cost
+from sparring.jobs.check.cost import SplitSizes, memory_used, training_cost
+from sparring.learning.dry_run import DryRun, DryStep
 from sparring.proofs.estimates import Measured
 from sparring.suites import Suite
 
@@ -84,3 +86,17 @@ def test_the_sizes_of_splits_are_counted() -> None:
     splits = ["training"] * 3 + ["validation"] * 2 + ["held-out"]
     records = [{"input": f"q{n}", "split": split} for n, split in enumerate(splits)]
     assert SplitSizes.of(Suite.from_records(records)) == SplitSizes(3, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("find", "kind", "least"),
+    [(lambda: False, "main memory", 10 << 20), (lambda: True, "GPU", 5)],
+)
+def test_memory_is_that_of_the_gpu_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, find: Callable[[], bool], kind: str, least: int
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", find)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 5)
+    where, used = memory_used()
+    assert where == kind
+    assert used >= least

@@ -10,7 +10,7 @@ from typing import Any
 from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSpec
-from sparring.engine.checkpoints import Checkpoints, Identity
+from sparring.learning.checkpoints import Checkpoints, Identity
 from sparring.operations.proving import proof_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state

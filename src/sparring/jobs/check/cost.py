@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import resource
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sparring.contracts.cases import Split
 from sparring.contracts.kinds import CheckSpec, ProveSpec
 from sparring.contracts.summaries import LiveShare, PlanEstimate
-from sparring.engine.configuration import plan_of
-from sparring.engine.dry_run import DryRun, memory_used
 from sparring.jobs.check.play import CheckPlay
 from sparring.learning.batches import BatchPlan
+from sparring.learning.dry_run import DryRun
+from sparring.learning.engine import engine_named
 from sparring.proofs.estimates import Measured, Planned, estimate
 from sparring.suites import Suite
 
@@ -49,7 +50,7 @@ def training_cost(
         Measured(each.batches, each.group, update)
         for each, update in zip(played.measured, (step.update, step.update_cpu), strict=True)
     )
-    plan = plan_of(spec.settings, sizes.training, spec.processes * spec.nodes)
+    plan = engine_named().plan_of(spec.settings, sizes.training, spec.processes * spec.nodes)
     planned = _planned(spec, plan, sizes, played, live[0])
     price = None if spec.price_per_hour is None else spec.price_per_hour * spec.nodes
     cost = estimate(clock, cpu, planned, price_per_hour=price)
@@ -64,6 +65,15 @@ def training_cost(
         basis=f"{len(clock.batches)} batches played and {len(dry.done)} steps discarded, on this "
         "machine",
     )
+
+
+def memory_used() -> tuple[str, int]:
+    """Return the kind of memory, and this process's peak use in bytes."""
+    import torch
+
+    if torch.cuda.is_available():
+        return "GPU", int(torch.cuda.max_memory_allocated())
+    return "main memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def _planned(

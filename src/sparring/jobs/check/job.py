@@ -21,18 +21,16 @@ from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import COMMAND, FORMAT
 from sparring.contracts.summaries import CheckSummary, LiveShare, Note
-from sparring.engine.building import Built, build
-from sparring.engine.dry_run import DryRun
-from sparring.engine.work import TrainWork, load_work
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.check.cost import SplitSizes, training_cost
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event
-from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import tried_demonstrations
+from sparring.learning.dry_run import DryRun
 from sparring.learning.engine import Launched
+from sparring.learning.work import Built, TrainWork, build, load_work
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
 from sparring.policies.round_trip import difference_from, round_trip_problems
@@ -213,20 +211,20 @@ class CheckJob(Job[CheckSummary]):
         )
         task = self._task
         work = load_work(task, settings, self._spec.policy, world_size=1)
-        loaded = work.loaded
-        inputs = {"suite": task.suite.digest, "cases": len(task.suite), "model": loaded.name}
+        learner = work.learner
+        inputs = {"suite": task.suite.digest, "cases": len(task.suite), "model": learner.name}
         report_event(self._folder, "inputs", **inputs)
-        codec = loaded.codec()
+        codec = learner.codec()
         uses_tools = _has_tools(task) or task.context is not None
         self._failures += [
-            f"the chat format of {loaded.family.name} does not survive a round trip: "
+            f"the chat format of {learner.family.name} does not survive a round trip: "
             f"{problem.message}"
             for problem in round_trip_problems(codec)
             if uses_tools or not problem.concerns_tools
         ]
-        if difference := difference_from(loaded.own_template, codec):
+        if difference := difference_from(learner.own_template, codec):
             message = (
-                f"training renders conversations differently from {loaded.name}'s own template: "
+                f"training renders conversations differently from {learner.name}'s own template: "
                 f"{difference}"
             )
             advice = "no action is needed: the exported model includes the training template"
@@ -256,7 +254,7 @@ class CheckJob(Job[CheckSummary]):
         built = build(scratch, work, Launched.here(), self._dry.hooks())
         self._heartbeat.note("measuring memory")
         try:
-            fit_passes(scratch, work, built, Launched.here())
+            built.engine.prepare(built.prompt_tokens)
         except NotEnoughMemory as error:
             self._failures.append(str(error))
         return built

@@ -19,12 +19,12 @@ from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.summaries import PlayedModel
-from sparring.engine.building import Built
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
 from sparring.learning.rollout_collector import play_and_judge
+from sparring.learning.work import Built
 from sparring.player import Play, Played
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy

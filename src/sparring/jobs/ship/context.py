@@ -13,10 +13,10 @@ from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.summaries import ArtefactRow, ProveSummary
-from sparring.engine.checkpoints import verify
 from sparring.environments.task import Task
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.ship.playing import CHECKPOINT, ShipPlayer, served_artefact
+from sparring.learning.checkpoints import verify
 from sparring.policies.families import Family, family_named
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints

@@ -11,12 +11,12 @@ from typing import Any
 from sparring.contracts.cases import Split
 from sparring.contracts.progress import NewLines
 from sparring.contracts.training import TrainSpec
-from sparring.engine.work import load_work
 from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt
 from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.training import Training
 from sparring.learning.engine import Launched
+from sparring.learning.work import load_work
 
 
 class TrainJob(Training):
@@ -26,8 +26,7 @@ class TrainJob(Training):
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
-        launched = Launched.here()
-        launched.require(spec.world_size)
+        launched = Launched.here(spec.world_size)
         task.refuse_untrainable(spec.settings)  # before the model is loaded, which takes minutes
         suite = task.suite
         if (held_out := suite.size(Split.HELD_OUT)) < suite.minimum:
@@ -36,6 +35,13 @@ class TrainJob(Training):
                 "this training cannot be proved"
             )
             report_event(attempt.folder, "note", message=message)
+        new_lines = NewLines()
+
+        def print_lines(beat: Mapping[str, Any]) -> None:
+            with contextlib.suppress(OSError):  # the disk may be full
+                for line in new_lines(beat):
+                    print(line, flush=True)
+
         super().__init__(
             attempt,
             load_work(
@@ -46,18 +52,6 @@ class TrainJob(Training):
                 code_digest=spec.code_digest,
             ),
             launched,
-            on_progress=_LinePrinter(),
+            on_progress=print_lines,
             should_stop=stop.is_set,
         )
-
-
-class _LinePrinter:
-    """Prints the progress lines of a training run into its log."""
-
-    def __init__(self) -> None:
-        self._new_lines = NewLines()
-
-    def __call__(self, beat: Mapping[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # the disk may be full
-            for line in self._new_lines(beat):
-                print(line, flush=True)

@@ -14,16 +14,12 @@ from typing import Any
 from sparring.contracts.errors import Untrainable
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import TrainSummary
-from sparring.engine.building import Built, build
-from sparring.engine.ranks import from_rank_0
-from sparring.engine.work import TrainWork
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.run_lock import report_event, supervised_attempt
-from sparring.jobs.train.pass_size import fit_passes
 from sparring.jobs.train.warm_start import warm_start
-from sparring.learning.engine import Launched
-from sparring.learning.parity import Parity
+from sparring.learning.engine import Launched, from_rank_0
 from sparring.learning.reporting import MAX_UNSCORED, Hooks, OnProgress, Reporter
+from sparring.learning.work import Built, TrainWork, build
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.contents import read_history_rows, read_run_spec, read_summary
 from sparring.run_folder.files import read_lines
@@ -53,7 +49,7 @@ class Training(Job[TrainSummary]):
         hooks = Hooks(
             on_step=self._note_step,
             on_validation=self._note_validation,
-            on_parity=self._note_parity,
+            on_parity=lambda parity: self._announce(str(parity), "parity", **asdict(parity)),
             on_warning=self._warn,
             on_saved=lambda step, path: self._report("checkpoint", step=step, path=str(path)),
             on_doing=heartbeat.note if heartbeat else lambda _doing, _step: None,
@@ -61,7 +57,7 @@ class Training(Job[TrainSummary]):
         )
         if problems := work.trial_problems():
             listed = "\n".join(f"  - {problem}" for problem in problems)
-            raise Untrainable(f"{work.agent.name!r} cannot be trained:\n{listed}")
+            raise Untrainable(f"{work.task.agent.name!r} cannot be trained:\n{listed}")
         self.built: Built = build(folder, work, self._launched, hooks)
         if heartbeat is not None:
             heartbeat.watch(self._tokens_drawn)
@@ -81,14 +77,12 @@ class Training(Job[TrainSummary]):
         self._begin(newest)
         try:
             steps.doing("measuring memory")
-            size = fit_passes(self._folder, self._work, self.built, self._launched, self._announce)
+            self.built.engine.prepare(self.built.prompt_tokens, self._announce)
             warm_start(
                 self._folder,
-                self._work,
                 self.built,
                 self._launched,
                 announce=self._announce,
-                size=size,
                 accept_changes=self._accept_changes,
             )
             if not self.is_stopped and not self._is_over(newest):
@@ -96,7 +90,7 @@ class Training(Job[TrainSummary]):
                 self._check_end()
         finally:
             self.built.collector.close()
-            self.built.trainer.close()
+            self.built.engine.close()
             if self._reporter is not None:
                 self._reporter.end()
         return self._sum_up(time.monotonic() - started)
@@ -117,8 +111,6 @@ class Training(Job[TrainSummary]):
         if newest:
             self._report("resumed", step=step, path=str(newest.path))
         self._open_reports(step)
-        for note in self.built.trainer.notes():
-            self._announce(note)
         self.built.collector.resume_at(step, newest.difficulty() if newest else None)
 
     def _is_over(self, newest: Checkpoint | None) -> bool:
@@ -126,7 +118,7 @@ class Training(Job[TrainSummary]):
         is_complete = newest is not None and newest.step >= self.built.plan.steps
         if not is_complete and not self.built.steps.is_stop_requested():
             return False
-        self.built.trainer.load(newest)
+        self.built.engine.load(newest)
         self._is_done_already = is_complete and self._folder.summary.is_file()
         self.built.steps.stopped = not is_complete
         return True
@@ -134,22 +126,21 @@ class Training(Job[TrainSummary]):
     def _check_end(self) -> None:
         """Raise the error that ended the training before its last step."""
         if (guard_stop := self.built.steps.guard_stop) is not None:
-            if self.built.trainer.step < self.built.plan.steps:
+            if self.built.engine.step < self.built.plan.steps:
                 raise guard_stop
             self._warn(str(guard_stop))  # nothing is left to stop
 
     def _find_checkpoint(self) -> Checkpoint | None:
         """Return the newest valid checkpoint, which rank 0 finds and verifies for all ranks."""
-        checkpoints = self.built.checkpoints
+        checkpoints = self.built.engine.checkpoints
 
-        def verified_step() -> int | None:
+        def find() -> Checkpoint | None:
             checkpoints.clear_staging()
             found = checkpoints.newest_verified(accept_changes=self._accept_changes)
             checkpoints.set_aside_after(found.step if found else 0)
-            return found.step if found else None
+            return found
 
-        step = from_rank_0(verified_step, self._launched)
-        return next((each for each in checkpoints.all() if each.step == step), None)
+        return from_rank_0(find, self.built.engine)
 
     def _should_stop(self) -> bool:
         requested_by_file = self._launched.rank == 0 and self._folder.stop_request.exists()
@@ -177,7 +168,8 @@ class Training(Job[TrainSummary]):
             self._folder,
             self.built.plan,
             self._trackers,
-            attempt=supervised_attempt() or self._starts(),
+            attempt=supervised_attempt()
+            or sum(event.get("event") == "started" for event in read_lines(self._folder.events)),
             tokens_drawn=self._tokens_drawn,
             on_progress=self._on_progress,
         )
@@ -185,10 +177,6 @@ class Training(Job[TrainSummary]):
 
     def _tokens_drawn(self) -> int:
         return int(getattr(self.built.policy, "tokens_drawn", 0))
-
-    def _starts(self) -> int:
-        """Return the number of starts of this run, including this one."""
-        return sum(event.get("event") == "started" for event in read_lines(self._folder.events))
 
     def _note_step(self, step: int, row: dict[str, Any]) -> None:
         if self._reporter is not None:
@@ -202,9 +190,6 @@ class Training(Job[TrainSummary]):
                 f"{unscored:.0%} of the validation rollouts after step {step} could not be scored, "
                 "so no checkpoint is chosen by them"
             )
-
-    def _note_parity(self, parity: Parity) -> None:
-        self._announce(str(parity), "parity", **asdict(parity))
 
     def _announce(self, message: str, event: str = "note", **data: Any) -> None:
         """Report an event and show its message in the progress lines."""
@@ -237,12 +222,12 @@ class Training(Job[TrainSummary]):
                 "kind": "train",
                 "run": self._folder.id,
                 "environment": read_run_spec(self._folder).environment,
-                "model": self._work.loaded.name,
+                "model": self._work.learner.name,
                 "warm_start": next(
                     (each.manifest.get("warm_start") for each in checkpoints if each.step == 0),
                     None,
                 ),
-                "steps": self.built.trainer.step,
+                "steps": self.built.engine.step,
                 "planned_steps": self.built.plan.steps,
                 "plan": str(self.built.plan),
                 "seconds": round(max(seconds, _seconds_of(steps)), 1),

@@ -7,18 +7,15 @@ hour does so in the dry run.
 
 from __future__ import annotations
 
-import resource
 import time
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
-
-from sparring.engine.building import Built
 from sparring.learning.parity import Parity
 from sparring.learning.reporting import Hooks, LearnedGroup
 from sparring.learning.rows import LearningRow
+from sparring.learning.work import Built
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +49,7 @@ class DryRun:
         """Train for `steps` steps. With `longest`, train for one more step whose completions have
         `longest` tokens."""
         self._longest = longest
-        built.trainer.restore(None)
+        built.engine.restore(None)
         for _ in range(self.steps + (longest is not None)):
             began = time.monotonic()
             built.steps.take()
@@ -75,13 +72,6 @@ class DryRun:
 
     def _note_parity(self, parity: Parity) -> None:
         self.parity = str(parity)
-
-
-def memory_used() -> tuple[str, int]:
-    """Return the kind of memory, and this process's peak use in bytes."""
-    if torch.cuda.is_available():
-        return "GPU", int(torch.cuda.max_memory_allocated())
-    return "main memory", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def stretched(row: LearningRow, length: int) -> LearningRow:

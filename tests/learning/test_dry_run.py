@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sparring.engine import dry_run
-from sparring.engine.dry_run import DryRun, DryStep, memory_used, stretched
+from sparring.learning import dry_run
+from sparring.learning.dry_run import DryRun, DryStep, stretched
 from sparring.learning.parity import Parity
 from sparring.learning.rows import LearningRollout, LearningRow
 
@@ -47,7 +46,7 @@ class Engine:
         self.hooks.on_doing("playing", step)
         self.now += 3
         self.hooks.on_doing("scoring", step)
-        learned = self.hooks.on_learned([LearningRollout((row(),), 1.0)])
+        learned = self.hooks.on_learned((LearningRollout((row(),), 1.0),))
         self.lengths.append(len(learned[0].rows[0].completion))
         self.now += 1
         self.hooks.on_doing("updating", step)
@@ -55,7 +54,7 @@ class Engine:
 
     @property
     def built(self) -> Any:
-        return SimpleNamespace(trainer=self, steps=self)
+        return SimpleNamespace(engine=self, steps=self)
 
 
 def test_it_ends_after_its_steps_with_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -82,7 +81,7 @@ def test_an_error_of_a_step_ends_the_dry_run(monkeypatch: pytest.MonkeyPatch) ->
 
     engine = SimpleNamespace(restore=lambda _: [], take=fails)
     with pytest.raises(MemoryError):
-        dry.run(SimpleNamespace(trainer=engine, steps=engine))  # type: ignore[arg-type]
+        dry.run(SimpleNamespace(engine=engine, steps=engine))  # type: ignore[arg-type]
     assert dry.done == []
 
 
@@ -109,17 +108,3 @@ def test_a_stretched_row_begins_as_it_was_and_learns_from_the_rest(
     assert after.mask[:length] == before.mask
     assert set(after.mask[length:]) <= {1}
     assert after.prompt == before.prompt
-
-
-@pytest.mark.parametrize(
-    ("find", "kind", "least"),
-    [(lambda: False, "main memory", 10 << 20), (lambda: True, "GPU", 5)],
-)
-def test_memory_is_that_of_the_gpu_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, find: Callable[[], bool], kind: str, least: int
-) -> None:
-    monkeypatch.setattr(dry_run.torch.cuda, "is_available", find)
-    monkeypatch.setattr(dry_run.torch.cuda, "max_memory_allocated", lambda: 5)
-    where, used = memory_used()
-    assert where == kind
-    assert used >= least

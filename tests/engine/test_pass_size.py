@@ -6,7 +6,6 @@ import pytest
 
 from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine import pass_memory
-from sparring.jobs.train import pass_size
 from sparring.run_folder.files import append_line, read_json
 from sparring.suites import Suite
 from tests.training import trainer
@@ -59,7 +58,7 @@ def test_the_prefix_that_prompts_share_is_that_of_a_file_sorted_by_documents(
     def measure_pass(*_, prompt, common):
         raise NotEnoughMemory(f"{common < prompt / 2}")
 
-    monkeypatch.setattr(pass_size, "measure_pass", measure_pass)
+    monkeypatch.setattr(pass_memory, "measure_pass", measure_pass)
     documents = ("whales swim far " * 40, "a tower has steps " * 40)
     rows = [{"input": f"{documents[n // 20]} question {n}", "split": "training"} for n in range(40)]
     with pytest.raises(NotEnoughMemory, match="True"):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import CheckpointError, RunChanged
-from sparring.engine.checkpoints import Checkpoints, Identity, verify
+from sparring.learning.checkpoints import Checkpoints, Identity, verify
 from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 
 IDENTITY = Identity(suite="s" * 64, code="c" * 64, template="t" * 64, world_size=1)
@@ -23,7 +23,7 @@ def save(made: Checkpoints, step: int, score: float | None = None, files=FILES) 
     written.mkdir(parents=True)
     for name in files:
         (written / name).write_text(f"{name} of step {step}")
-    return made.seal(written, step, score=score)
+    return made.seal(written, step, needed=FILES, score=score)
 
 
 def test_a_sealed_checkpoint_verifies_and_nothing_is_left_beside_it(tmp_path):

@@ -13,7 +13,7 @@ from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from sparring.contracts.errors import InvalidInput, SettingError, UnknownModel
 from sparring.contracts.specs import EndpointSpec, PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.loading import load
+from sparring.engine.opening import load
 from sparring.policies.families import family_named
 from tests.families import FORGETFUL
 

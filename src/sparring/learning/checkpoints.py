@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,6 @@ from sparring.run_folder.checkpoint_list import (
 )
 from sparring.run_folder.files import read_json, sync_folder, write_json
 
-_REQUIRED_TO_RESUME = ("trainer_state.json", "optimizer.pt", "scheduler.pt")
 _BLOCK_BYTES = 1 << 20
 
 
@@ -38,6 +38,10 @@ class Identity:
     code: str
     template: str
     world_size: int
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests by what they are of."""
+        return {"suite": self.suite, "code": self.code, "template": self.template}
 
 
 class Checkpoints:
@@ -78,15 +82,13 @@ class Checkpoints:
         for path in self._folder.glob(".step-*"):
             shutil.rmtree(path, ignore_errors=True)
 
-    def seal(self, written: Path, step: int, *, is_sharded: bool = False, **extra: Any) -> Path:
+    def seal(self, written: Path, step: int, *, needed: Sequence[str] = (), **extra: Any) -> Path:
         """Complete a checkpoint, and return its folder. `extra` is added to the manifest.
 
         Writes the manifest to `written`, the folder with all files, syncs the folder to disk, and
-        renames it into place. Raises CheckpointError if a file that a resume needs is missing. At
-        step 0, no files are required; with FSDP and DeepSpeed, which choose the names of optimizer
-        files, only the trainer state is.
+        renames it into place. Raises CheckpointError if one of the files `needed` for a resume is
+        missing.
         """
-        needed = _REQUIRED_TO_RESUME[: 1 if is_sharded else None] if step else ()
         missing = [name for name in needed if not (written / name).exists()]
         if missing:
             raise CheckpointError(
@@ -103,11 +105,7 @@ class Checkpoints:
             "step": step,
             "boundary": self._boundary,
             "world_size": self._identity.world_size,
-            "digests": {
-                "suite": self._identity.suite,
-                "code": self._identity.code,
-                "template": self._identity.template,
-            },
+            "digests": self._identity.digests(),
             **extra,
             "files": files,
         }
@@ -199,20 +197,14 @@ class Checkpoints:
                 path.rename(path.with_name(f".{path.name}.damaged"))
 
     def _refuse_other_identity(self, checkpoint: Checkpoint) -> None:
-        digests, current = checkpoint.manifest["digests"], self._identity
+        digests, world_size = checkpoint.manifest["digests"], self._identity.world_size
         changed = [
             f"{name} ({digests.get(name, '')[:12]} → {digest[:12]})"
-            for name, digest in (
-                ("suite", current.suite),
-                ("code", current.code),
-                ("template", current.template),
-            )
+            for name, digest in self._identity.digests().items()
             if digests.get(name) != digest
         ]
-        if checkpoint.manifest["world_size"] != current.world_size:
-            changed.append(
-                f"world size ({checkpoint.manifest['world_size']} → {current.world_size})"
-            )
+        if (saved := checkpoint.manifest["world_size"]) != world_size:
+            changed.append(f"world size ({saved} → {world_size})")
         if changed:
             raise RunChanged(
                 f"{checkpoint.path} was made with a different {', '.join(changed)}; start a new "

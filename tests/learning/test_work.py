@@ -1,4 +1,4 @@
-"""What a training run is built of: its player, its policy, its plan."""
+"""The work of a training: its validation cases, its trial round, and what is built of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from sparring import Suite
 from sparring.contracts.cases import Case, Split
-from sparring.contracts.errors import WorldSizeError
+from sparring.contracts.errors import SplitTooSmall, WorldSizeError
 from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings
-from sparring.engine.building import Built, build, player_of
-from sparring.engine.loading import load
-from sparring.engine.work import TrainWork
+from sparring.engine.opening import load
 from sparring.learning.engine import Launched
 from sparring.learning.reporting import Hooks
+from sparring.learning.work import Built, TrainWork, build
 from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer
 from sparring.run_folder import RunFolder
@@ -37,6 +37,33 @@ def work(tiny_folder: Path) -> TrainWork:
     return TrainWork(talk(), settings(), loaded)
 
 
+@pytest.mark.parametrize(("wanted", "played"), [(None, 24), (5, 5), (1000, 24), (0, 0)])
+def test_as_many_cases_are_validated_as_are_wanted_and_there(
+    work: TrainWork, wanted: int | None, played: int
+) -> None:
+    assert work.suite.size(Split.VALIDATION) == 24
+    assert replace(work, settings=settings(validation_cases=wanted)).validation_cases() == played
+
+
+def test_a_small_validation_split_is_refused_only_where_cases_are_wanted(work: TrainWork) -> None:
+    few = Suite.from_records(
+        [{"input": f"q {n}", "split": "validation" if n < 2 else "training"} for n in range(80)]
+    )
+    assert replace(work, task=replace(talk(), suite=few)).validation_cases() == 0
+    with pytest.raises(SplitTooSmall, match="validation"):
+        replace(
+            work, task=replace(talk(), suite=few), settings=settings(validation_cases=2)
+        ).validation_cases()
+
+
+def test_a_trial_finds_prompts_that_leave_no_room_for_an_answer(work: TrainWork) -> None:
+    assert work.trial_problems() == []
+    greedy = replace(work, settings=settings().model_copy(update={"max_completion_length": 10**6}))
+    (problem,) = greedy.trial_problems()
+    assert "max_completion_length is 1,000,000, but the model has" in problem
+    assert replace(greedy, rollout_function=lambda *_: None).trial_problems() == []  # type: ignore[arg-type, return-value]
+
+
 @pytest.fixture(scope="module")
 def built(work: TrainWork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
     made = build(RunFolder(tmp_path_factory.mktemp("run")), work, Launched(0, 1), Hooks())
@@ -45,7 +72,7 @@ def built(work: TrainWork, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def test_a_script_takes_the_place_of_the_model(work: TrainWork) -> None:
-    player = player_of(work, lambda request: f"turn {request.key.turn}")
+    player = work.scripted_player(lambda request: f"turn {request.key.turn}")
     play = Play(RolloutKey(0, 0, "c", 0), Case("c", "hello"))
     assert asyncio.run(player.play_one(play)).answer == "turn 0"
 
@@ -54,27 +81,30 @@ def test_a_script_takes_the_place_of_the_model(work: TrainWork) -> None:
 
 
 def test_the_policy_samples_with_the_weights_that_learn(built: Built) -> None:
-    assert built.policy.model is built.trainer.model  # type: ignore[attr-defined]
+    assert built.policy.model is built.engine.model  # type: ignore[attr-defined]
 
 
 def test_the_plan_is_that_of_the_settings(built: Built) -> None:
     assert (built.plan.steps, built.plan.rollouts_per_case) == (2, 4)
-    assert built.trainer.args.max_steps == 2
-    assert built.trainer.args.per_device_train_batch_size == built.plan.rows_per_pass
+    assert built.engine.args.max_steps == 2
+    assert built.engine.args.per_device_train_batch_size == built.plan.rows_per_pass
 
 
 def test_training_cases_are_proposed_by_their_ids(built: Built, work: TrainWork) -> None:
-    assert list(built.trainer.train_dataset["prompt"]) == work.suite.case_ids(Split.TRAINING)
+    assert list(built.engine.train_dataset["prompt"]) == work.suite.case_ids(Split.TRAINING)
     assert built.collector.has_validation
 
 
 def test_prompts_that_are_computed_more_than_once_are_noted(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(built.trainer, "why_prompts_are_not_shared", "")
-    assert built.trainer.notes() == []
-    monkeypatch.setattr(built.trainer, "why_prompts_are_not_shared", "it is sharded")
-    assert built.trainer.notes() == [
+    said: list[str] = []
+    monkeypatch.setattr(built.engine, "why_prompts_are_not_shared", "")
+    built.engine.prepare(built.prompt_tokens, said.append)
+    assert said == []
+    monkeypatch.setattr(built.engine, "why_prompts_are_not_shared", "it is sharded")
+    built.engine.prepare(built.prompt_tokens, said.append)
+    assert said == [
         "the update computes prompts once per rollout, not once per group: it is sharded"
     ]
 
