@@ -59,10 +59,13 @@ def test_a_report_is_one_file_in_the_folder_of_the_run(owner: Caller) -> None:
     assert "<title>shop-1</title>" in Path(report.html).read_text()
 
 
-def test_a_proof_and_a_shipment_also_have_a_card(owner: Caller) -> None:
+def test_a_proof_also_has_a_card(owner: Caller) -> None:
     folder = RunFolder(owner.runs / "proof-1")
     folder.create({"format": 1, "kind": "prove", "split": "held-out"})
-    write_json(folder.summary, completed(ProveSummary, {"verdict": "better", "sentence": "It is."}))
+    write_json(
+        folder.summary,
+        completed(ProveSummary, {"run": "proof-1", "verdict": "better", "sentence": "It is."}),
+    )
     report = report_run(RunQuery(run="proof-1"), owner)
     assert Path(report.markdown).read_text().startswith("# proof-1: better\n\n**better**: It is.")
 

@@ -738,10 +738,8 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Write the report of a run: its web view in one HTML file.
-         * @description Write the report of a run: its web view in one HTML file.
-         *
-         *     Of a proof and of a shipment, also write a card in Markdown.
+         * Write the report of a run: its web view in one HTML file; of a proof also a Markdown card.
+         * @description Write the report of a run: its web view in one HTML file; of a proof also a Markdown card.
          *
          *     Role: owner.
          */
@@ -2257,7 +2255,7 @@ export interface components {
             html: string;
             /**
              * Markdown
-             * @description the card of a proof or of a shipment
+             * @description the card of a proof
              * @default
              */
             markdown: string;

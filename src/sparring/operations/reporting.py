@@ -17,11 +17,12 @@ from sparring.contracts.foreign import MIXED, SUMMARY
 from sparring.contracts.json import JsonObject
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import Frozen
-from sparring.operations.cards import card_of
+from sparring.contracts.summaries import ProveSummary
 from sparring.operations.operation import Caller, Forms, Role, operation
+from sparring.operations.proof_card import proof_card
 from sparring.operations.report_page import comparison_report, run_report
 from sparring.operations.run_views import RunQuery
-from sparring.run_folder.contents import read_summary
+from sparring.run_folder.contents import find_summary, read_summary
 from sparring.run_folder.files import write_text
 from sparring.run_folder.layout import new_run_id
 from sparring.runs.finding import find_run
@@ -34,7 +35,7 @@ class Report(Frozen):
 
     run: str
     html: str
-    markdown: str = Field(default="", description="the card of a proof or of a shipment")
+    markdown: str = Field(default="", description="the card of a proof")
 
 
 class CompareRuns(Frozen):
@@ -69,18 +70,18 @@ class Comparison(Frozen):
 
 @operation("run.report", role=Role.OWNER, changes_state=False, forms=Forms(cli="run report"))
 def report_run(request: RunQuery, caller: Caller) -> Report:
-    """Write the report of a run: its web view in one HTML file.
-
-    Of a proof and of a shipment, also write a card in Markdown.
-    """
+    """Write the report of a run: its web view in one HTML file; of a proof also a Markdown card."""
     folder = find_run(caller.runs, request.run)
     kind = run_kind(str(folder.read_spec().get("kind")), folder.spec)
     if not kind.has_metrics:  # a training can be looked at while it runs
         read_summary(folder, kind.summary)
     write_text(folder.report, run_report(folder, caller))
-    if card := card_of(folder):
-        write_text(folder.card, card)
-    return Report(run=folder.id, html=str(folder.report), markdown=str(folder.card) if card else "")
+    proof = find_summary(folder, ProveSummary)
+    if proof is not None:
+        write_text(folder.card, proof_card(proof))
+    return Report(
+        run=folder.id, html=str(folder.report), markdown=str(folder.card) if proof else ""
+    )
 
 
 @operation(

@@ -170,7 +170,7 @@ class RunFolder:
 
     @property
     def card(self) -> Path:
-        """The results of a proof or a shipment, in Markdown."""
+        """The results of a proof, in Markdown."""
         return self.path / "report" / "report.md"
 
     @property

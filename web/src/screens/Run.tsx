@@ -86,7 +86,7 @@ function Head({ about, live, onChange }: { about: Schemas["ShownRun"]; live: Liv
         <span className="badge">{about.kind}</span>
         {live.now?.doing && !live.hasEnded ? <span className="soft cut">{visible(live.now.doing)}</span> : null}
         <span className="grow" />
-        {about.proof ? <a className="button" href={link(["run", about.proof])}>Its proof</a> : null}
+        {about.proof && canAsk("run.show", about.proof) ? <a className="button" href={link(["run", about.proof])}>Its proof</a> : null}
         <Actions about={about} state={state} onChange={onChange} />
       </div>
       {message ? (
