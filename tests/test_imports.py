@@ -30,7 +30,7 @@ import sys
 from pathlib import Path
 from pydantic import ValidationError
 from sparring.contracts.errors import SparringError
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import all_operations
 from sparring.operations.operation import Caller, Role
 
 here = Path(sys.argv[1])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparring.operations.activity.reading import VerifyActivity, verify_activity
+from sparring.operations.activity import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
 from sparring.operations.reporting import report_run
 from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout

@@ -18,8 +18,8 @@ from openai.types.responses import (
     ResponseOutputText,
 )
 
-from sparring.operations.activity.log import activity_log
-from sparring.operations.activity.reading import VerifyActivity, verify_activity
+from sparring.operations.activity import VerifyActivity, verify_activity
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, Role
 
 ROOT = Path(__file__).resolve().parents[2]

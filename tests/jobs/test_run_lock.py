@@ -12,7 +12,7 @@ from sparring.jobs import run_lock
 from sparring.jobs.run_lock import hold_run, report_event, supervised_attempt
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines
-from sparring.runs.local import is_held
+from sparring.runs.claims import is_held
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from sparring.operations.operation import Caller, Role
 from sparring.projects import descriptions
 from sparring.run_folder import RunFolder
 from sparring.runs import queue, status
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import SupervisorPresence
 
 SHOP = '''
 from pathlib import Path

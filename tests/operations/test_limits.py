@@ -22,8 +22,8 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.operations.activity import log
-from sparring.operations.activity.log import activity_log, starts_today
+from sparring.operations import activity_log as log
+from sparring.operations.activity_log import activity_log, starts_today
 from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.environments import EnvironmentQuery, show_environment
 from sparring.operations.operation import Caller, NoArguments, Role

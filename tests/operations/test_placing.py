@@ -19,8 +19,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.runs.claims import claim
 from sparring.runs.history import read_history
-from sparring.runs.launcher import SupervisorPresence
-from sparring.runs.launchers import find_supervisor
+from sparring.runs.launchers import SupervisorPresence, find_supervisor
 from sparring.runs.lifecycle import RunState
 
 RUN = "Desk_Agent-20261117-101010-abcd"

@@ -24,7 +24,7 @@ from sparring.run_folder.files import write_json
 from sparring.runs import queue, status
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.starting import models_from
 

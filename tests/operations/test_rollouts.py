@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,22 @@ from sparring.contracts.rollouts import Ending
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.verdicts import Judgement, failed, passed
 from sparring.operations import rollouts as module
-from sparring.operations.operation import Caller
-from sparring.operations.rollouts import ListRollouts, ShowRollout, list_rollouts, show_rollout
+from sparring.operations.operation import Caller, Role
+from sparring.operations.rollouts import (
+    ListRollouts,
+    ShowRollout,
+    list_rollouts,
+    show_group,
+    show_rollout,
+    texts_of,
+)
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import dump_line
+from sparring.run_folder.records import to_record
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.operations.handmade import agent_in, owner_of
 from tests.rollouts import rollout
+from tests.surfaces.web.viewed import SECRET, TRAINING, make_secret, make_training, owner_in, played
 
 REWARDS = [0.0, 1.0, None, 0.5, 1.0, 0.25, None]
 
@@ -144,3 +155,84 @@ def test_rollouts_of_held_out_cases_are_for_the_owner(owner: Caller) -> None:
     with pytest.raises(NotPermitted, match="held-out cases, which only the owner may see"):
         show_rollout(ShowRollout(run="secret-1", rollout=line.id), operator)
     assert list_rollouts(ListRollouts(run="eval-1"), operator).total == 7
+
+
+RIGHT = to_record(played("lamps", 0, 0, is_right=True))
+WRONG = to_record(played("lamps", 0, 1, is_right=False))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "matches"),
+    [
+        ({}, (True, True)),
+        ({"case": "lamps"}, (True, True)),
+        ({"case": "lamp"}, (False, False)),
+        ({"question": "HOW MANY"}, (True, True)),
+        ({"question": "how few"}, (False, False)),
+        ({"verdict": "passed"}, (True, False)),
+        ({"verdict": "failed"}, (False, True)),
+        ({"verdict": "failed", "measure": "numeric"}, (False, True)),
+        ({"verdict": "unscored"}, (False, False)),
+        ({"measure": "other"}, (False, False)),
+        ({"tool": "count"}, (True, True)),
+        ({"tool": "cou"}, (False, False)),
+        ({"text": "LUMP"}, (False, True)),
+        ({"text": "look it up"}, (True, True)),
+        ({"text": "no number in"}, (False, True)),
+        ({"min_advantage": 0.0}, (True, False)),
+        ({"max_advantage": 0.0, "text": "lump"}, (False, True)),
+    ],
+)
+def test_filters(wanted: dict[str, Any], matches: tuple[bool, bool]) -> None:
+    chosen = ListRollouts(run="shop-1", **wanted)
+    assert (chosen.matches(RIGHT), chosen.matches(WRONG)) == matches
+    assert chosen.needs_record is bool(wanted)
+
+
+def test_a_rollout_that_one_of_two_measures_failed_has_not_passed() -> None:
+    both = {**WRONG, "judgements": [*RIGHT["judgements"], *WRONG["judgements"]]}
+    assert not ListRollouts(run="shop-1", verdict="passed").matches(both)
+    assert ListRollouts(run="shop-1", verdict="failed").matches(both)
+
+
+def test_a_rollout_that_no_measure_judged_is_unscored() -> None:
+    bare = to_record(played("lamps", 0, 0, is_right=True, judgements=(), advantage=None))
+    assert ListRollouts(run="shop-1", verdict="unscored").matches(bare)
+    assert not ListRollouts(run="shop-1", min_advantage=-9.0).matches(bare)
+
+
+def test_a_question_that_is_shown_as_json_is_found_as_it_is_shown() -> None:
+    asked = [{"role": "user", "content": {"ok": True}}]
+    line = dump_line({"case": {"input": asked}}).lower()
+    for shown in ('"ok": true', '"content": {"ok"', '"role": "user", "content"'):
+        assert all(
+            needle in line for needle in ListRollouts(run="shop-1", question=shown).needles()
+        )
+    assert ListRollouts(run="shop-1", question="How many lamps").needles() == [b"how many lamps"]
+
+
+def test_a_search_reads_messages_thinking_calls_and_reasons() -> None:
+    text = " ".join(texts_of(RIGHT))
+    for part in ("How many lamps", "I look it up.", "count", '"lamp"', "the last number is 12"):
+        assert part in text
+
+
+def test_siblings_are_found_from_any_of_them(tmp_path: Path) -> None:
+    make_training(tmp_path / "runs", steps=3, group=5)
+    for index in range(5):
+        asked = ShowRollout(run=TRAINING, rollout=f"lamps.1.{index}")
+        group = show_group(asked, owner_in(tmp_path))
+        assert [each.record["id"] for each in group.rollouts] == [f"lamps.1.{n}" for n in range(5)]
+        assert [each.position for each in group.rollouts] == [5, 6, 7, 8, 9]
+        assert (group.case, group.step) == ("lamps", 1)
+        assert "rows" not in group.rollouts[0].record
+
+
+def test_a_missing_rollout_and_held_out_cases_are_refused(tmp_path: Path) -> None:
+    make_training(tmp_path / "runs")
+    make_secret(tmp_path / "runs")
+    with pytest.raises(InvalidInput, match=r"no rollout 'lamps\.99\.0'"):
+        show_group(ShowRollout(run=TRAINING, rollout="lamps.99.0"), owner_in(tmp_path))
+    agent = Caller(Role.OPERATOR, tmp_path / "runs", "agent", folder=tmp_path)
+    with pytest.raises(NotPermitted):
+        show_group(ShowRollout(run=SECRET, rollout="plum.0.0"), agent)

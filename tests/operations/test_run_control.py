@@ -48,7 +48,7 @@ from sparring.run_folder.files import read_lines, write_json
 from sparring.runs import status
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from sparring.source_files import digests_of
 from tests.operations.handmade import RUNNING, agent_in, make_free_project, make_run, owner_of

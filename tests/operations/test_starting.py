@@ -13,7 +13,7 @@ from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.specs import RunSpec, Supervision
 from sparring.contracts.training import TrainSpec
 from sparring.operations import starting
-from sparring.operations.activity.log import activity_log, starts_today
+from sparring.operations.activity_log import activity_log, starts_today
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
@@ -22,7 +22,7 @@ from sparring.operations.training import StartTrain, start_train
 from sparring.run_folder import RunFolder
 from sparring.runs import queue
 from sparring.runs.history import read_history
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import SupervisorPresence
 from sparring.runs.lifecycle import RunState
 from tests.operations.handmade import RUNNING, agent_in, make_free_project, make_run, owner_of
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.operations import tokens as module
-from sparring.operations.activity.log import activity_log
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.tokens import (
     CreateToken,

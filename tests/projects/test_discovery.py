@@ -5,15 +5,83 @@ from __future__ import annotations
 import sys
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from sparring.contracts.environments import FoundEnvironment
 from sparring.contracts.errors import InvalidInput
 from sparring.projects import find_project
-from sparring.projects.discovery import find_environments
+from sparring.projects.discovery import find_environments, installed_environments
 
 PLAIN = '''
+from sparring import Environment
+
+class Plain(Environment):
+    """A plain one.
+
+    With more to it."""
+
+    class Config(Environment.Config):
+        pass
+'''
+RAISING = "raise RuntimeError('imported')\n"
+Install = Callable[..., list[FoundEnvironment]]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a package whose files would raise, and returns what is found of it."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def installed(entry: str, **files: str) -> list[FoundEnvironment]:
+        for name, text in files.items():
+            path = tmp_path / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(RAISING + text)
+        info = tmp_path / "shipped_tasks-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shipped-tasks\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[sparring.environments]\nnice = {entry}\n")
+        return [each for each in installed_environments() if each.name == "nice"]
+
+    yield installed
+    assert not [name for name in sys.modules if name.startswith("shipped_")]
+
+
+def test_the_entry_point_gives_the_name_and_the_source_gives_the_rest(install: Install) -> None:
+    (found,) = install("shipped_one:Plain", shipped_one=PLAIN)
+    assert (found.name, found.class_name, found.package) == ("nice", "Plain", "shipped-tasks")
+    assert (found.description, found.config_class) == ("A plain one.", "Plain.Config")
+    assert Path(found.file).name == "shipped_one.py"
+    assert Path(found.file).read_text().splitlines()[found.line - 1].startswith("class Plain")
+
+
+@pytest.mark.parametrize("place", ["shipped_two/tasks.py", "shipped_two/tasks/x.py"])
+def test_a_module_inside_a_package_is_found_by_its_path(install: Install, place: str) -> None:
+    module = place.removesuffix(".py").replace("/", ".")
+    name = place.removesuffix(".py").replace("/", "__")
+    (found,) = install(f"{module}:Plain", **{"shipped_two/" + "_" * 2 + "init": "", name: PLAIN})
+    assert found.file.endswith(place)
+
+
+def test_a_package_is_found_by_the_file_that_makes_it_one(install: Install, tmp_path: Path) -> None:
+    for folder in ("shipped_three", "shipped_three/inner"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").write_text(RAISING + PLAIN)
+    (found,) = install("shipped_three.inner:Plain")
+    assert found.file.endswith("shipped_three/inner/__init__.py")
+
+
+@pytest.mark.parametrize(
+    "entry", ["shipped_four:Other", "shipped_gone:Plain", "shipped_four.deeper:Plain", "sys:Plain"]
+)
+def test_an_entry_point_that_leads_nowhere_is_skipped(install: Install, entry: str) -> None:
+    assert install(entry, shipped_four=PLAIN) == []
+
+
+PLAIN_DISCOVERY = '''
 from sparring import Environment
 
 class Plain(Environment):
@@ -36,7 +104,11 @@ def names(folder: Path) -> dict[str, str]:
 
 
 def test_the_name_is_the_classs_own_or_the_files(tmp_path):
-    write(tmp_path, plain=PLAIN, other=PLAIN.replace('"""A', 'name = "mine"\n    """A'))
+    write(
+        tmp_path,
+        plain=PLAIN_DISCOVERY,
+        other=PLAIN_DISCOVERY.replace('"""A', 'name = "mine"\n    """A'),
+    )
     assert names(tmp_path) == {"plain": "Plain", "mine": "Plain"}
 
 
@@ -88,12 +160,16 @@ def test_subclasses_are_followed_over_files_folders_and_reexports(tmp_path):
 
 
 def test_files_and_classes_that_start_with_an_underscore_are_skipped(tmp_path):
-    write(tmp_path, _hidden=PLAIN, shown=PLAIN + "\nclass _Inner(Plain): '''No.'''\n")
+    write(
+        tmp_path,
+        _hidden=PLAIN_DISCOVERY,
+        shown=PLAIN_DISCOVERY + "\nclass _Inner(Plain): '''No.'''\n",
+    )
     assert names(tmp_path) == {"shown": "Plain"}
 
 
 def test_duplicates_are_reported_with_both_places(tmp_path):
-    write(tmp_path, a__plain=PLAIN, b__plain=PLAIN)
+    write(tmp_path, a__plain=PLAIN_DISCOVERY, b__plain=PLAIN_DISCOVERY)
     told = find_environments(tmp_path, [tmp_path])
     assert len(told.environments) == 2
     assert all("give it another `name`" in each.message for each in told.problems)
@@ -113,7 +189,7 @@ def test_duplicates_are_reported_with_both_places(tmp_path):
 )
 def test_a_file_that_cannot_be_read_is_reported_and_hides_nothing(tmp_path, content, said):
     (tmp_path / "bad.py").write_bytes(content)
-    write(tmp_path, plain=PLAIN)
+    write(tmp_path, plain=PLAIN_DISCOVERY)
     told = find_environments(tmp_path, [tmp_path])
     assert [each.name for each in told.environments] == ["plain"]
     (problem,) = told.problems
@@ -142,7 +218,13 @@ def test_environments_of_atropos_are_listed_as_needing_a_port(tmp_path):
 
 
 def test_virtual_environments_and_runs_are_not_looked_into(tmp_path):
-    write(tmp_path, venv__lib__x=PLAIN, runs__y=PLAIN, node_modules__z=PLAIN, here=PLAIN)
+    write(
+        tmp_path,
+        venv__lib__x=PLAIN_DISCOVERY,
+        runs__y=PLAIN_DISCOVERY,
+        node_modules__z=PLAIN_DISCOVERY,
+        here=PLAIN_DISCOVERY,
+    )
     (tmp_path / "venv" / "pyvenv.cfg").write_text("")
     assert names(tmp_path) == {"here": "Plain"}
 
@@ -153,7 +235,7 @@ def test_an_installed_package_is_found_by_its_entry_point_without_importing_it(
     package = tmp_path / "site" / "shipped"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
-    (package / "tasks.py").write_text(PLAIN)
+    (package / "tasks.py").write_text(PLAIN_DISCOVERY)
     info = tmp_path / "site" / "shipped-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shipped\nVersion: 1.0\n")
@@ -169,9 +251,9 @@ def test_an_installed_package_is_found_by_its_entry_point_without_importing_it(
 
 def test_a_changed_file_is_read_again(tmp_path):
     cache = tmp_path / ".sparring" / "cache.json"
-    write(tmp_path, plain=PLAIN)
+    write(tmp_path, plain=PLAIN_DISCOVERY)
     find_environments(tmp_path, [tmp_path], cache)
-    write(tmp_path, plain=PLAIN.replace("A plain one", "Another"))
+    write(tmp_path, plain=PLAIN_DISCOVERY.replace("A plain one", "Another"))
     (found,) = find_environments(tmp_path, [tmp_path], cache).environments
     assert found.description == "Another."
 
@@ -180,7 +262,7 @@ def test_a_changed_file_is_read_again(tmp_path):
 def test_a_spoilt_cache_is_only_a_cache(tmp_path, content):
     cache = tmp_path / "cache.json"
     cache.write_text(content)
-    write(tmp_path, plain=PLAIN)
+    write(tmp_path, plain=PLAIN_DISCOVERY)
     assert len(find_environments(tmp_path, [tmp_path], cache).environments) == 1
 
 
@@ -189,7 +271,9 @@ def test_five_hundred_files_are_listed_and_none_is_run(tmp_path):
     written = tmp_path / "written"
     evil = f"open({str(written)!r}, 'w').write('ran')\nprint('ran')\n"
     for number in range(500):
-        body = PLAIN + "\n".join(f"x{n} = [n * {n} for n in range(10)]" for n in range(50))
+        body = PLAIN_DISCOVERY + "\n".join(
+            f"x{n} = [n * {n} for n in range(10)]" for n in range(50)
+        )
         if number % 10 == 0:
             body = "def broken(:\n" + body
         elif number % 10 == 1:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.rollouts import Message
-from sparring.operations.rollout_filters import RecordFilter
+from sparring.operations.rollouts import ListRollouts
 from sparring.run_folder import RunFolder, sharded_log
 from sparring.run_folder.files import dump_line
 from sparring.run_folder.records import to_record
@@ -118,7 +118,7 @@ plain = st.text(max_size=30).filter(
 def test_no_match_is_missed(text: str, wanted: str) -> None:
     record = to_record(rollout("x", messages=(Message("user", text),)))
     line = dump_line(record).lower()
-    condition = RecordFilter(text=wanted)
+    condition = ListRollouts(run="shop-1", text=wanted)
     if condition.matches(record):
         assert all(needle in line for needle in condition.needles())
 

@@ -14,8 +14,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, append_state
 from sparring.runs import index as index_module
 from sparring.runs.index import Index, Query
-from sparring.runs.index_database import SqliteDatabase
-from sparring.runs.index_place import place_of
+from sparring.runs.index_database import SqliteDatabase, place_of
 from sparring.runs.lifecycle import RunState
 
 

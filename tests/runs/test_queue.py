@@ -19,10 +19,8 @@ from sparring.runs import queue
 from sparring.runs.claims import claim
 from sparring.runs.history import read_history
 from sparring.runs.index import Index
-from sparring.runs.launcher import SupervisorPresence, handle_of
-from sparring.runs.launchers import find_supervisor
+from sparring.runs.launchers import Local, SupervisorPresence, find_supervisor, handle_of
 from sparring.runs.lifecycle import RunState
-from sparring.runs.local import Local
 from sparring.runs.processes import identity_of, since_boot
 from sparring.runs.status import supervised_status
 

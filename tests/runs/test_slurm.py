@@ -23,7 +23,7 @@ from sparring.run_folder.files import write_json
 from sparring.run_folder.server_list import JoinedServers
 from sparring.runs import slurm, supervisor
 from sparring.runs.claims import claim
-from sparring.runs.launcher import SupervisorPresence, handle_of
+from sparring.runs.launchers import SupervisorPresence, handle_of
 from sparring.runs.lifecycle import RunState
 from sparring.runs.slurm import Slurm, _as_options, _components, _given, _script, _states_of
 from tests.runs.test_helpers import create as helped

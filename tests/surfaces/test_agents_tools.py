@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sparring.operations.activity.log import activity_log
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.agents_tools import operator_tools
 from sparring.surfaces.tools.catalogue import tools_for

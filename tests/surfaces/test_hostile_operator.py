@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparring.operations.activity.log import activity_log
-from sparring.operations.activity.reading import VerifyActivity, verify_activity
+from sparring.operations.activity import VerifyActivity, verify_activity
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, Role
 from sparring.operations.plans.planning import PlanQuery, PlanRun, plan_run, start_planned
 from sparring.operations.run_control import stop_run

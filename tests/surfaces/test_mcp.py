@@ -18,7 +18,7 @@ import anyio
 import psutil
 import pytest
 
-from sparring.operations.activity.reading import VerifyActivity, verify_activity
+from sparring.operations.activity import VerifyActivity, verify_activity
 from sparring.operations.operation import Caller, Role
 from sparring.run_folder import RunFolder
 from sparring.runs.lifecycle import RunState

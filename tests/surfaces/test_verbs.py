@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import all_operations
 from sparring.surfaces import verbs
 
 DOCS = Path(__file__).parents[2] / "docs"

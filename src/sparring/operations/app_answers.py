@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from sparring.contracts.errors import SparringError
 from sparring.contracts.json import JsonObject, plain
-from sparring.operations.operation import Caller, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import Caller, Role, all_operations
 
 _PAGE = 100
 _MAX_ROLLOUTS = 1_000  # of each log

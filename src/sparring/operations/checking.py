@@ -17,7 +17,7 @@ from sparring.contracts.kinds import (
 )
 from sparring.contracts.specs import EndpointSpec, Frozen, Table
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.resolution import resolve_run
+from sparring.operations.resolution import fields_for, resolve_run
 from sparring.operations.starting import Started, start
 from sparring.secrets import read_key
 
@@ -88,17 +88,10 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     if not caller.is_owner and request.others is not None:
         raise NotPermitted("only the owner may choose servers that play; leave `others` out")
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
-    others = _default_models(caller) if request.others is None else request.others
-    spec = run_settings.spec(
-        CheckSpec,
-        cases=request.cases,
-        rollouts=request.rollouts,
-        others=others,
-        other_cases=request.other_cases,
-        minutes=request.minutes,
-        dry_steps=request.dry_steps,
-        price_per_hour=request.price_per_hour,
-    )
+    own = fields_for(CheckSpec, request)
+    if request.others is None:
+        own["others"] = _default_models(caller)
+    spec = run_settings.spec(CheckSpec, **own)
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 
@@ -112,7 +105,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
 def start_audit(request: StartAudit, caller: Caller) -> Started:
     """Audit an environment's measures with null players, which give fixed answers."""
     run_settings = resolve_run(request.environment, "eval", request.settings, caller)
-    spec = run_settings.spec(AuditSpec, cases=request.cases)
+    spec = run_settings.spec(AuditSpec, **fields_for(AuditSpec, request))
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
 
 

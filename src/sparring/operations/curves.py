@@ -11,14 +11,19 @@ from sparring.contracts.json import JsonObject, MetricsRow
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.run_lines import message_for, message_of, visible_events, visible_progress
-from sparring.operations.run_views import RunQuery
+from sparring.operations.run_views import (
+    RunQuery,
+    message_for,
+    message_of,
+    visible_events,
+    visible_progress,
+)
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_history_rows, sampled
-from sparring.run_folder.files import read_from, read_json_or_empty
+from sparring.run_folder.files import read_from
 from sparring.runs.finding import find_run
 from sparring.runs.lifecycle import RunState
-from sparring.runs.status import recent_rows, status_of, time_left
+from sparring.runs.status import doing_of, recent_rows, status_of, time_left
 
 _TREND_POINTS = 40
 
@@ -112,21 +117,19 @@ def run_changes(request: ChangesQuery, caller: Caller) -> Changes:
     status = status_of(folder)
     metrics = read_from(folder.metrics, request.metrics)
     events = read_from(folder.events, request.events)
-    heartbeat = status.progress or {}
     left = None if status.state.has_ended else time_left(status, recent_rows(folder))
-    doing = str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", ""))
     return Changes(
         run=folder.id,
         state=status.state,
         has_ended=status.state.has_ended,
         message=message_of(status.history, caller, folder)
         or message_for(caller, folder, status.history.warning),
-        step=heartbeat.get("step", heartbeat.get("rollouts")),
-        steps=heartbeat.get("steps", heartbeat.get("total")),
-        doing="" if status.state.has_ended else doing,
-        rollouts=int(heartbeat.get("rollouts") or 0),
+        step=status.step,
+        steps=status.steps,
+        doing=doing_of(folder, status),
+        rollouts=int((status.progress or {}).get("rollouts") or 0),
         seconds_left=left.seconds if left else None,
-        minutes=round(status.seconds / 60, 2),
+        minutes=status.minutes,
         progress=visible_progress(folder, status, caller),
         rows=() if _is_hidden(folder, caller) else tuple(metrics.values),
         new_events=visible_events(caller, folder, events.values),

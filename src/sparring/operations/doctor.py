@@ -201,7 +201,7 @@ def _project(caller: Caller) -> Finding:
 def _sampling(caller: Caller) -> Iterator[Finding]:
     """Yield a finding for each sampling server of the project."""
     try:
-        sampling = find_project(caller.folder).file.sampling
+        sampling = find_project(caller.folder).file.tables.sampling
     except SparringError:
         return  # `_project` reports the error
     if not sampling:

@@ -15,7 +15,7 @@ from sparring.contracts.command_line import ENVIRONMENT, HIDDEN, SettingsOnComma
 from sparring.contracts.errors import NotPermitted
 from sparring.contracts.specs import EvalSpec, Frozen, PolicySpec, Table
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.resolution import resolve_run
+from sparring.operations.resolution import fields_for, resolve_run
 from sparring.operations.starting import Started, start
 
 
@@ -50,7 +50,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
     if request.servers is not None and request.servers.model is not None:
         command["model"] = request.servers.model  # a lock on the model binds servers, too
     run_settings = resolve_run(request.environment, "eval", command, caller)
-    spec = run_settings.spec(EvalSpec, split=request.split, cases=request.cases)
+    spec = run_settings.spec(EvalSpec, **fields_for(EvalSpec, request))
     if request.servers is not None:
         spec = spec.model_copy(update={"policy": _with_thinking(request.servers, spec, command)})
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)

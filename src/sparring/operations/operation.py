@@ -6,9 +6,10 @@ limit on the runs that operators start per day.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import wraps
@@ -20,7 +21,7 @@ from pydantic import ValidationError
 from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity.log import LoggedCall, facts_of, logged, note_done, note_refusal
+from sparring.operations.activity_log import LoggedCall, facts_of, logged, note_done, note_refusal
 from sparring.projects import find_project
 from sparring.run_folder.layout import is_plain_name
 from sparring.settings.project_file import Budget
@@ -238,3 +239,35 @@ def _describe(error: ValidationError, request: type[Frozen] | None = None) -> st
             message = f"there is no such argument; there are {', '.join(request.model_fields)}"
         lines.append(f"{name[:80]}: {message}".removeprefix(": "))
     return "; ".join(lines).replace("Value error, ", "")
+
+
+_MODULES = (  # that declare operations
+    "chatting",
+    "checking",
+    "curves",
+    "doctor",
+    "environments",
+    "evaluating",
+    "models",
+    "permissions",
+    "plans.planning",
+    "proving",
+    "placing",
+    "reporting",
+    "rollout_pairs",
+    "rollouts",
+    "run_control",
+    "runs",
+    "shipping",
+    "activity",
+    "token_views",
+    "tokens",
+    "training",
+)
+
+
+def all_operations() -> Mapping[str, Operation[Any, Any]]:
+    """Import every module that declares operations, and return all operations, sorted by name."""
+    for module in _MODULES:
+        importlib.import_module(f"sparring.operations.{module}")
+    return dict(sorted(REGISTRY.items()))

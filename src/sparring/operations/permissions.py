@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity.log import activity_log, starts_today
+from sparring.operations.activity_log import activity_log, starts_today
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.projects import find_project
 from sparring.runs.lifecycle import RunState
@@ -65,7 +65,7 @@ def show_limits(_: NoArguments, caller: Caller) -> Limits:
     """Show what you may do: your role, the locks, the budget, and how many starts are left."""
     project = find_project(caller.folder)
     budget = caller.budget()
-    free = project.file.operators.may_set
+    free = project.file.tables.operators.may_set
     used = starts_today(activity_log(caller.runs))
     most = None if caller.is_owner else budget.starts_per_day
     return Limits(
@@ -84,7 +84,7 @@ def show_limits(_: NoArguments, caller: Caller) -> Limits:
                 author=each.author,
                 reason=each.reason,
             )
-            for each in project.file.locks
+            for each in project.file.tables.lock
         ),
         locked_for_operators=tuple(lock.field for lock in default_locks(free)),
         freed_by_owner=free,

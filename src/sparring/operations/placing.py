@@ -21,8 +21,7 @@ from sparring.run_folder.contents import read_run_spec
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
-from sparring.runs.launcher import SupervisorPresence
-from sparring.runs.launchers import find_supervisor
+from sparring.runs.launchers import SupervisorPresence, find_supervisor
 from sparring.runs.supervisor import HOST_NAME
 
 _MAX_NAME = 50  # Kubernetes allows 63, including the pod's number

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -14,7 +14,7 @@ from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.specs import Frozen, PlaySettings, is_python_target
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.resolution import revalidate
+from sparring.operations.resolution import fields_for, revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -91,27 +91,13 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     _refuse_without_checkpoint(folder, request.checkpoint)
     if not caller.is_owner and (request.also or request.accept_changes):
         raise NotPermitted("only the owner may prove on a second environment or with changed code")
-    if request.accept_changes:
-        now = digests_of(map(Path, spec.code_files))
-        spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
-    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files, verb="prove")
-    also = (
-        find_project(caller.folder).find(request.also, by_name_only=False) if request.also else None
-    )
-    proof = ProveSpec.model_validate(
-        proof_of(folder.id, spec).model_dump()
-        | {
-            "checkpoint": request.checkpoint,
-            "cases": request.cases,
-            "rollouts": request.rollouts,
-            "split": request.split,
-            "picked_from": request.picked_from,
-            "also": also.target if also else "",
-            "also_environment": also.name if also else "",
-        }
-    )
+    spec = with_current_code(folder, spec, verb="prove", accept_changes=request.accept_changes)
+    own = {**fields_of_training(spec), **fields_for(ProveSpec, request), "run": folder.id}
+    if request.also:
+        also = find_project(caller.folder).find(request.also, by_name_only=False)
+        own |= {"also": also.target, "also_environment": also.name}
     budget = caller.budget()
-    proof = within(budget, proof.model_copy(update={"hours": budget.hours}))
+    proof = within(budget, ProveSpec(**{**own, "hours": budget.hours}))
     if not caller.is_owner:
         revalidate(proof, caller)
     return start(proof, caller, runs_at_once=budget.runs_at_once)
@@ -194,22 +180,32 @@ def requeue_proof(
 
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
-    """Return the spec of a training run's proof, with the run's settings for playing. Its base is
-    the model that the training started from."""
-    own = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
-    shared = {
-        name: getattr(spec, name)
-        for name in ("target", "environment", "config", "services", "supervision", "hours")
+    """Return the spec of a training run's proof."""
+    return ProveSpec(run=run, **fields_of_training(spec))
+
+
+def fields_of_training(spec: TrainSpec) -> dict[str, Any]:
+    """Return the fields of a training's proof and shipment that its spec gives, with the training's
+    settings for playing. Their base is the model that the training started from."""
+    names = ("target", "environment", "config", "services", "supervision", "hours", "policy")
+    play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
+    return {
+        **{name: getattr(spec, name) for name in (*names, "code_digest", "code_files")},
+        "base": spec.policy,
+        "play": PlaySettings(**{**play, "num_generations": 1}),
     }
-    return ProveSpec(
-        **shared,
-        code_digest=spec.code_digest,
-        code_files=spec.code_files,
-        run=run,
-        policy=spec.policy,
-        base=spec.policy,
-        play=PlaySettings(**{**own, "num_generations": 1}),
-    )
+
+
+def with_current_code(
+    folder: RunFolder, spec: TrainSpec, *, verb: str, accept_changes: bool
+) -> TrainSpec:
+    """Return the spec with the digests of the current code if changes are accepted; otherwise raise
+    an error if the code has changed."""
+    if accept_changes:
+        now = digests_of(map(Path, spec.code_files))
+        spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
+    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files, verb=verb)
+    return spec
 
 
 def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:

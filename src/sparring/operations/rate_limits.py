@@ -24,8 +24,8 @@ def seconds_between(status: RunStatus) -> float:
     """Return the seconds for which an answer is repeated: about one step, from 5 to 60."""
     if status.state.has_ended:
         return MOST_SECONDS
-    row = (status.progress or {}).get("metrics") or {}
-    return min(MOST_SECONDS, max(LEAST_SECONDS, float(row.get("seconds") or LEAST_SECONDS)))
+    seconds = float(status.metrics.get("seconds") or LEAST_SECONDS)
+    return min(MOST_SECONDS, max(LEAST_SECONDS, seconds))
 
 
 def last_answer(folder: RunFolder, status: RunStatus, caller: Caller) -> JsonObject | None:

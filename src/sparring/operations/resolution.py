@@ -22,7 +22,15 @@ from sparring.contracts.errors import (
     SettingError,
 )
 from sparring.contracts.kinds import AuditSpec, CheckSpec, ProveSpec, ShipSpec, run_kind
-from sparring.contracts.specs import COMMAND, EvalSpec, PlaySettings, PolicySpec, RunSpec, Table
+from sparring.contracts.specs import (
+    COMMAND,
+    EvalSpec,
+    Frozen,
+    PlaySettings,
+    PolicySpec,
+    RunSpec,
+    Table,
+)
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
@@ -165,6 +173,12 @@ class RunSettings:
         return spec
 
 
+def fields_for(spec_class: type[RunSpec], request: Frozen) -> Table:
+    """Return the fields of a request that the spec has, too, by name."""
+    names = spec_class.model_fields.keys() - RunSpec.model_fields.keys() - {"settings"}
+    return {name: getattr(request, name) for name in type(request).model_fields if name in names}
+
+
 def resolve_run(target: str, kind: Kind, settings: Table, caller: Caller) -> RunSettings:
     """Find and describe the environment that the caller names, and resolve its settings."""
     project = find_project(caller.folder)
@@ -253,7 +267,7 @@ def _locks(project: Project, environment: DescribedEnvironment, caller: Caller) 
         return replace(lock, value=value)
 
     own = map(located, project.file.locks_for(environment.found.name))
-    return [*own, *default_locks(project.file.operators.may_set, config)]
+    return [*own, *default_locks(project.file.tables.operators.may_set, config)]
 
 
 def _located(values: Table, base: Path, environment: DescribedEnvironment, runs: Path) -> Table:

@@ -13,8 +13,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.foreign import ForeignText, MixedText
 from sparring.contracts.specs import Frozen
 from sparring.operations.operation import Caller, Role, operation
-from sparring.operations.rollout_filters import shown_input
-from sparring.operations.rollouts import readable_run
+from sparring.operations.rollouts import failure_reason, readable_run, shown_input
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import NULL_PLAYERS
@@ -82,7 +81,7 @@ class _Played:
         return sum(self.rewards) / len(self.rewards)
 
     def add(self, record: RolloutRecord, reward: float) -> None:
-        found = (reward, str(record["id"]), _reason(record))
+        found = (reward, str(record["id"]), failure_reason(record))
         self.rewards.append(reward)
         self.best = max(self.best, found, key=lambda each: each[0])
         self.worst = min(self.worst, found, key=lambda each: each[0])
@@ -165,10 +164,3 @@ def _change(before: float, after: float) -> Change:
     if after < before - _SAME:
         return "broken" if before >= 1 - _SAME else "worsened"
     return "both right" if after >= 1 - _SAME else "both wrong"
-
-
-def _reason(record: RolloutRecord) -> str:
-    for each in record["judgements"]:
-        if each["score"] is None or each["score"] < each["threshold"]:
-            return f"{each['measure']}: {each['reason']}"[:_SHOWN]
-    return ""

@@ -1,8 +1,10 @@
-"""Operations that list and show the rollouts of a run."""
+"""Operations that list and show the rollouts of a run, and the group that one belongs to."""
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
@@ -15,20 +17,24 @@ from sparring.contracts.rollouts import Ending
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller, Forms, Role, operation
-from sparring.operations.rollout_filters import RecordFilter, shown_input
 from sparring.operations.run_views import RunQuery
 from sparring.run_folder import RunFolder
-from sparring.run_folder.records import RolloutRecord
+from sparring.run_folder.records import CaseRecord, JudgementRecord, RolloutRecord
 from sparring.run_folder.rollout_log import Item
 from sparring.run_folder.shard_files import Entry
-from sparring.run_folder.sharded_log import ShardedLog, candidates
+from sparring.run_folder.sharded_log import ShardedLog, candidates, needle_of
 from sparring.runs.finding import find_run
 
-_FULL_ONLY = ("rows", "format", "key")
 _MAX_SCANNED = 100_000  # index entries read for one page
 _MAX_READ = 3_000  # records read for one page
 _MAX_BYTES = 24_000_000  # size of the records read for one page
 _SHOWN = 200
+_MAX_SIBLINGS = 256
+_WITHOUT_TOKENS = ("rows", "format", "key")
+_JSON_SYNTAX = re.compile(r'["\\\[\]{}:,]')
+_CONDITIONS = (
+    "case", "question", "measure", "verdict", "tool", "text", "min_advantage", "max_advantage",
+)  # fmt: skip
 
 STEP = OnCommandLine("--step", help="only rollouts of this step")
 LogName = Literal["rollouts", "validation", "demonstrations"]
@@ -99,24 +105,46 @@ class ListRollouts(RolloutsQuery):
         reward, it matches no bound."""
         if self.ending is not None and entry.ending is not self.ending:
             return False
-        if self.min_reward is None and self.max_reward is None:
-            return True
-        least = -math.inf if self.min_reward is None else self.min_reward
-        most = math.inf if self.max_reward is None else self.max_reward
-        return entry.reward is not None and least <= entry.reward <= most
+        return _is_within(entry.reward, self.min_reward, self.max_reward)
 
-    def filter(self) -> RecordFilter:
-        """Return the conditions that are checked against the record."""
-        return RecordFilter(
-            case=self.case,
-            question=self.question,
-            measure=self.measure,
-            verdict=self.verdict,
-            tool=self.tool,
-            text=self.text,
-            min_advantage=self.min_advantage,
-            max_advantage=self.max_advantage,
+    def needles(self) -> list[bytes]:
+        """Return texts that the line of every matching record contains, in lower case."""
+        named = [each for each in (self.case, self.measure, self.tool) if each]
+        quoted = [json.dumps(each).lower().encode() for each in named]
+        plain = [each for each in quoted if b"\\u" not in each]
+        # A question that is not text is shown as JSON with spaces, and stored without them.
+        question = max((part.strip() for part in _JSON_SYNTAX.split(self.question)), key=len)
+        return [*plain, *(needle_of(each) for each in (question, self.text) if each)]
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether a condition is on the record, so that each record has to be read in full."""
+        return any(getattr(self, name) not in ("", None) for name in _CONDITIONS)
+
+    def matches(self, record: RolloutRecord) -> bool:
+        """Return whether a record meets every condition on records."""
+        return (
+            (not self.case or record["case"]["id"] == self.case)
+            and self.question.casefold() in shown_input(record["case"]).casefold()
+            and _is_within(record.get("advantage"), self.min_advantage, self.max_advantage)
+            and self._matches_verdict(record)
+            and (not self.tool or self.tool in _tools(record))
+            and (
+                not self.text
+                or any(self.text.casefold() in each.casefold() for each in texts_of(record))
+            )
         )
+
+    def _matches_verdict(self, record: RolloutRecord) -> bool:
+        judged = record["judgements"]
+        if self.measure:
+            judged = [each for each in judged if each["measure"] == self.measure]
+            return any(not self.verdict or _verdict(each) == self.verdict for each in judged)
+        if self.verdict == "passed":
+            return bool(judged) and all(_verdict(each) == "passed" for each in judged)
+        if self.verdict == "unscored" and not judged:
+            return True
+        return not self.verdict or any(_verdict(each) == self.verdict for each in judged)
 
 
 class RolloutLine(Frozen):
@@ -175,8 +203,24 @@ class ShownRollout(Frozen):
 
     def short(self) -> ShownRollout:
         """Return a copy without token rows."""
-        shown = {name: value for name, value in self.record.items() if name not in _FULL_ONLY}
+        shown = {name: value for name, value in self.record.items() if name not in _WITHOUT_TOKENS}
         return self.model_copy(update={"record": shown})
+
+
+class Sibling(Frozen):
+    """One rollout of a group, without its tokens."""
+
+    position: int
+    record: ForeignTable
+
+
+class Group(Frozen):
+    """The rollouts of one case in one step."""
+
+    run: str
+    case: MixedText
+    step: int
+    rollouts: tuple[Sibling, ...] = Field(description="ordered by index")
 
 
 @operation(
@@ -190,8 +234,6 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
     folder = readable_run(request.run, caller)
     log = open_log(folder, request.log)
     total = len(log)  # once: the log may be growing
-    condition = request.filter()
-    needs_no_record = condition.needs_no_record
     lines: list[RolloutLine] = []
     following, entries, records, size = total, 0, 0, 0
     for position, entry in _candidates(request, log, total):
@@ -202,9 +244,9 @@ def list_rollouts(request: ListRollouts, caller: Caller) -> RolloutPage:
         entries += 1
         if not request.wants(entry):
             continue
-        record = log.read(position, entry, heads=needs_no_record)
+        record = log.read(position, entry, heads=not request.needs_record)
         records, size = records + 1, size + min(entry.length, _MAX_BYTES)
-        if needs_no_record or condition.matches(record):
+        if not request.needs_record or request.matches(record):
             lines.append(_line(Item(entry, record), position, request.measure))
     return RolloutPage(
         run=folder.id,
@@ -227,6 +269,28 @@ def show_rollout(request: ShowRollout, caller: Caller) -> ShownRollout:
     log = open_log(folder, request.log)
     position, record = find_rollout(log, folder, request)
     return ShownRollout(run=folder.id, record=dict(record), position=position)
+
+
+@operation("rollout.group", role=Role.OPERATOR, changes_state=False)
+def show_group(request: ShowRollout, caller: Caller) -> Group:
+    """Show the rollouts of the group that a rollout belongs to."""
+    folder = readable_run(request.run, caller)
+    log = open_log(folder, request.log)
+    position, record = find_rollout(log, folder, request)
+    found = {position: record, **_siblings(log, record, _group_size(folder))}
+    ordered = sorted(found.items(), key=lambda each: (each[1]["key"]["index"], each[0]))
+    return Group(
+        run=folder.id,
+        case=str(record["case"]["id"]),
+        step=int(record["key"]["step"]),
+        rollouts=tuple(
+            Sibling(
+                position=place,
+                record={name: part for name, part in each.items() if name not in _WITHOUT_TOKENS},
+            )
+            for place, each in ordered
+        ),
+    )
 
 
 def find_rollout(
@@ -273,7 +337,7 @@ def _candidates(
     within = log.positions_of(request.player) if request.player else range(total)
     first, end = max(within.start, request.start), min(within.stop, total)
     ranges = [range(max(each.start, first), min(each.stop, end)) for each in ranges]
-    needles = [each for each in request.filter().needles() if each]
+    needles = [each for each in request.needles() if each]
     if not needles:
         for each in ranges:
             yield from enumerate(log.entries(each.start, each.stop), each.start)
@@ -295,7 +359,7 @@ def _line(item: Item, position: int, measure: str) -> RolloutLine:
         sampled_tokens=entry.sampled,
         seconds=entry.seconds,
         answer=record["answer"][:_SHOWN],
-        reason=_first_reason(record, measure),
+        reason=failure_reason(record, measure) or str(record["detail"])[:_SHOWN],
         case=str(record["case"]["id"])[:_SHOWN],
         question=shown_input(record["case"])[:_SHOWN],
         advantage=record.get("advantage"),
@@ -305,16 +369,84 @@ def _line(item: Item, position: int, measure: str) -> RolloutLine:
 
 def has_passed(record: RolloutRecord) -> bool | None:
     """Return whether all measures passed; None if one could not tell or none judged."""
-    scores = [(each["score"], each["threshold"]) for each in record["judgements"]]
-    if not scores or any(score is None for score, _ in scores):
+    verdicts = {_verdict(each) for each in record["judgements"]}
+    if not verdicts or "unscored" in verdicts:
         return None
-    return all(score is not None and score >= threshold for score, threshold in scores)
+    return verdicts == {"passed"}
 
 
-def _first_reason(record: RolloutRecord, measure: str) -> str:
-    """Return the reason of a measure that did not pass, first of `measure`, or the detail."""
+def failure_reason(record: RolloutRecord, measure: str = "") -> str:
+    """Return the reason of a measure that did not pass, first of `measure`; empty if all passed."""
     for judgement in sorted(record["judgements"], key=lambda each: each["measure"] != measure):
-        score = judgement["score"]
-        if score is None or score < judgement["threshold"]:
+        if _verdict(judgement) != "passed":
             return f"{judgement['measure']}: {judgement['reason']}"[:_SHOWN]
-    return str(record["detail"])[:_SHOWN]
+    return ""
+
+
+def _is_within(value: float | None, least: float | None, most: float | None) -> bool:
+    """Return whether a value is within the bounds; without a value, it is within none."""
+    if least is None and most is None:
+        return True
+    lowest, highest = -math.inf if least is None else least, math.inf if most is None else most
+    return value is not None and lowest <= value <= highest
+
+
+def shown_input(case: CaseRecord) -> str:
+    """Return a case's input as text; of a conversation, only the last message with text."""
+    given = case.get("input")
+    if isinstance(given, str):
+        return given
+    for message in reversed(given if isinstance(given, list) else []):
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str) and content:
+            return content
+    return "" if given is None else json.dumps(given, ensure_ascii=False)[:_SHOWN]
+
+
+def texts_of(record: RolloutRecord) -> Iterator[str]:
+    """Yield the texts of a rollout that a search covers: answer, detail, messages, tool calls and
+    reasons."""
+    yield str(record["answer"])
+    yield str(record["detail"])
+    for message in record["messages"]:
+        yield str(message.get("content") or "")
+        yield str(message.get("thinking") or "")
+        for call in message.get("calls") or ():
+            yield str(call.get("tool"))
+            yield str(call.get("arguments"))
+    for judgement in record["judgements"]:
+        yield str(judgement["reason"])
+
+
+def _tools(record: RolloutRecord) -> set[str]:
+    return {str(call.get("tool")) for call in record["tool_calls"]}
+
+
+def _verdict(judgement: JudgementRecord) -> str:
+    score = judgement["score"]
+    if score is None:
+        return "unscored"
+    return "passed" if score >= judgement["threshold"] else "failed"
+
+
+def _group_size(folder: RunFolder) -> int:
+    """Return the number of rollouts of a case in a step, by the run's settings."""
+    spec = folder.read_spec()
+    settings = spec.get("settings") or spec.get("play") or {}
+    sizes = (spec.get("rollouts"), settings.get("num_generations"))
+    return max(int(each or 1) for each in sizes)
+
+
+def _siblings(log: ShardedLog, record: RolloutRecord, size: int) -> dict[int, RolloutRecord]:
+    """Return the other rollouts of the group by position. Their ids differ only in the index."""
+    stem, _, own = str(record["id"]).rpartition(".")
+    found: dict[int, RolloutRecord] = {}
+    for number in range(_MAX_SIBLINGS):
+        if str(number) == own:
+            continue
+        position = log.position(f"{stem}.{number}")
+        if position is not None:
+            found[position] = next(log.records(position, position + 1))
+        elif number >= size:
+            break
+    return found

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from typing import Annotated, Literal
@@ -42,16 +41,20 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec
 from sparring.run_folder.events import append_event, append_state, note_change
 from sparring.run_folder.files import read_json_or_empty, read_lines, write_json
-from sparring.runs.claims import newest_epoch
+from sparring.runs.claims import is_held, newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
 from sparring.runs.hosts import free_host_number
 from sparring.runs.joined_helper import free_number
-from sparring.runs.launcher import SupervisorPresence, handle_of
-from sparring.runs.launchers import find_supervisor, launch, launcher_of
+from sparring.runs.launchers import (
+    SupervisorPresence,
+    find_supervisor,
+    handle_of,
+    launch,
+    launcher_of,
+)
 from sparring.runs.lifecycle import RunState, may_become
-from sparring.runs.local import is_held
-from sparring.runs.processes import end_all
+from sparring.runs.processes import end_all, start_detached
 from sparring.runs.status import status_of, supervised_status
 from sparring.runs.worker_group import mark_of
 from sparring.settings.layers import flatten, nested
@@ -278,14 +281,7 @@ def join_run(request: JoinRun, caller: Caller) -> Joined:
         words = ["sparring.runs.hosts", path, str(number)]
     log = folder.path / "logs" / f"{request.role}-{number}.log"
     log.parent.mkdir(exist_ok=True)
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+    process = start_detached([sys.executable, "-m", *words], log)
     return Joined(run=folder.id, role=request.role, number=number, pid=process.pid)
 
 
@@ -307,10 +303,7 @@ def _withdraw(folder: RunFolder, state: RunState, caller: Caller) -> None:
         is_withdrawn = launcher_of(folder).stop(folder, handle_of(folder))
     if not is_withdrawn and state is not RunState.QUEUED:
         return
-    if state is not RunState.QUEUED:
-        append_state(folder, RunState.STOPPING, author=caller.name)
-    facts = {"message": f"stopped by {caller.name}", "exit_code": 103}
-    append_state(folder, RunState.STOPPED, author=caller.name, **facts)
+    _append_stop(folder, state, caller, f"stopped by {caller.name}")
 
 
 def _end_without_supervisor(folder: RunFolder, caller: Caller) -> None:
@@ -319,10 +312,7 @@ def _end_without_supervisor(folder: RunFolder, caller: Caller) -> None:
     if state.has_ended or find_supervisor(folder) is not SupervisorPresence.NO:
         return
     end_all(mark_of(folder))
-    if state is not RunState.STOPPING:
-        append_state(folder, RunState.STOPPING, author=caller.name)
-    message = f"stopped by {caller.name}: it had no supervisor"
-    append_state(folder, RunState.STOPPED, author=caller.name, message=message, exit_code=103)
+    _append_stop(folder, state, caller, f"stopped by {caller.name}: it had no supervisor")
 
 
 def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
@@ -341,7 +331,13 @@ def _end_if_lost(folder: RunFolder, history: History, caller: Caller) -> None:
     if read_json_or_empty(folder.heartbeat) != heartbeat:
         return
     message = f"stopped by {caller.name}: its process on {history.host} no longer answers"
-    append_state(folder, RunState.STOPPING, author=caller.name)
+    _append_stop(folder, history.state, caller, message)
+
+
+def _append_stop(folder: RunFolder, state: RunState, caller: Caller, message: str) -> None:
+    """Append the states that lead from `state` to stopped."""
+    if state not in (RunState.QUEUED, RunState.STOPPING):
+        append_state(folder, RunState.STOPPING, author=caller.name)
     append_state(folder, RunState.STOPPED, author=caller.name, message=message, exit_code=103)
 
 

@@ -1,27 +1,23 @@
-"""Operations that read runs: list, state, results, news, logs."""
+"""Operations that read runs: list, state, results, news, logs, settings, checkpoints."""
 
 from __future__ import annotations
 
 import time
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, NotFinished, NotPermitted, RunNotFound
+from sparring.contracts.foreign import MIXED, MixedText
 from sparring.contracts.json import JsonObject
 from sparring.contracts.kinds import run_kind
-from sparring.contracts.specs import is_python_target
+from sparring.contracts.specs import Frozen, Table, is_python_target
 from sparring.operations.held_out import figures_of, is_held_out
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.operations.rate_limits import last_answer, store_answer
-from sparring.operations.run_lines import (
-    NEWS,
-    line_of,
-    message_for,
-    message_of,
-    shown_run,
-    visible_events,
-    visible_progress,
-)
 from sparring.operations.run_views import (
+    NEWS,
     ListRuns,
     Log,
     LogQuery,
@@ -34,18 +30,70 @@ from sparring.operations.run_views import (
     ShownRun,
     Status,
     WaitFor,
+    line_of,
+    message_for,
+    message_of,
+    shown_run,
+    visible_events,
+    visible_progress,
 )
 from sparring.run_folder import RunFolder
-from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
+from sparring.run_folder.checkpoint_list import best_of, chosen_of, list_checkpoints
 from sparring.run_folder.contents import read_history_rows, sampled
-from sparring.run_folder.files import read_from, read_json, read_json_or_empty
+from sparring.run_folder.files import read_from, read_json
 from sparring.run_folder.layout import CASES, is_plain_name
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
 from sparring.runs.queue import reconcile
-from sparring.runs.status import RunStatus, status_of, supervised_status
+from sparring.runs.status import RunStatus, doing_of, status_of, supervised_status
+from sparring.settings.layers import DEFAULTS, flatten
 
 _POLL_SECONDS = 0.2
+
+
+class RunSetting(Frozen):
+    """One setting of a run."""
+
+    name: MixedText
+    value: Annotated[Any, MIXED] = None
+    source: str = Field(description="a file and line, an environment, the command, or defaults")
+    locked_by: str = ""
+
+
+class RunDetails(Frozen):
+    """The target of a run, and its settings."""
+
+    run: str
+    kind: str
+    target: MixedText
+    split: str = ""
+    plan: str = ""
+    after: str = ""
+    training: str = Field(default="", description="the training run that was proved or shipped")
+    settings: tuple[RunSetting, ...]
+    measures: Annotated[Table, MIXED] = Field(default_factory=dict)
+    code_digest: str = ""
+    digests: Annotated[Table, MIXED] = Field(
+        default_factory=dict, description="of what the chosen checkpoint was trained with"
+    )
+    versions: Annotated[Table, MIXED] = Field(default_factory=dict, description="of packages")
+
+
+class CheckpointLine(Frozen):
+    """One checkpoint."""
+
+    step: int
+    score: float | None = Field(default=None, description="mean validation reward")
+    is_best: bool = False
+    path: str
+    bytes: int = 0
+
+
+class Checkpoints(Frozen):
+    """The checkpoints of a run, by step."""
+
+    run: str
+    checkpoints: tuple[CheckpointLine, ...]
 
 
 @operation(
@@ -110,7 +158,7 @@ def run_status(request: RunQuery, caller: Caller) -> Status:
         error=status.history.error,
         last_restart=message_for(caller, folder, status.history.restart_message),
         progress=visible_progress(folder, status, caller),
-        doing=str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", "")),
+        doing=doing_of(folder, status),
     )
 
 
@@ -192,16 +240,16 @@ def _news(
     cursor: int,
     caller: Caller,
 ) -> News:
-    history, heartbeat = status.history, status.progress or {}
+    history = status.history
     has_ended = history.state.has_ended
     return News(
         run=folder.id,
         state=history.state,
         has_ended=has_ended,
         exit_code=history.exit_code if has_ended else NotFinished.exit_code,
-        step=heartbeat.get("step", heartbeat.get("rollouts")),
-        steps=heartbeat.get("steps", heartbeat.get("total")),
-        reward=(heartbeat.get("metrics") or {}).get("reward"),
+        step=status.step,
+        steps=status.steps,
+        reward=status.metrics.get("reward"),
         message=message_of(history, caller, folder),
         news=visible_events(caller, folder, events),
         cursor=cursor,
@@ -263,6 +311,64 @@ def reindex_runs(_: NoArguments, caller: Caller) -> Reindexed:
     return Reindexed(runs=count)
 
 
+@operation("run.details", role=Role.VIEWER, changes_state=False)
+def run_details(request: RunQuery, caller: Caller) -> RunDetails:
+    """Show the settings, config and policy of a run, each value with its source and its lock."""
+    folder = find_run(caller.runs, request.run)
+    spec = folder.read_spec()
+    sources, locks = spec.get("sources") or {}, spec.get("locks") or {}
+    chosen = chosen_of(list_checkpoints(folder.checkpoints))
+    manifest = chosen.manifest if chosen else {}
+    values = {
+        **dict(flatten(spec.get("settings") or spec.get("play") or {})),
+        **dict(flatten({"config": spec.get("config") or {}})),
+        **{f"policy.{name}": each for name, each in (spec.get("policy") or {}).items() if each},
+    }
+    return RunDetails(
+        run=folder.id,
+        kind=str(spec.get("kind")),
+        target=str(spec.get("target") or ""),
+        split=str(spec.get("split") or ""),
+        plan=str(spec.get("plan") or ""),
+        after=str(spec.get("after") or ""),
+        training=str(spec.get("run") or ""),
+        settings=tuple(
+            RunSetting(
+                name=name,
+                value=value,
+                source=str(_of(name, sources) or DEFAULTS),
+                locked_by=str(_of(name, locks) or ""),
+            )
+            for name, value in sorted(values.items())
+        ),
+        measures=dict(spec.get("measures") or {}),
+        code_digest=str(spec.get("code_digest") or ""),
+        digests=_texts(manifest.get("digests")),
+        versions=_texts(manifest.get("versions")),
+    )
+
+
+@operation("run.checkpoints", role=Role.VIEWER, changes_state=False)
+def run_checkpoints(request: RunQuery, caller: Caller) -> Checkpoints:
+    """List the checkpoints of a run with their validation scores."""
+    folder = find_run(caller.runs, request.run)
+    found = list_checkpoints(folder.checkpoints)
+    best = best_of(found)
+    return Checkpoints(
+        run=folder.id,
+        checkpoints=tuple(
+            CheckpointLine(
+                step=each.step,
+                score=each.score,
+                is_best=best is not None and each.step == best.step,
+                path=str(each.path),
+                bytes=_size(each.manifest),
+            )
+            for each in found
+        ),
+    )
+
+
 def _status(folder: RunFolder, caller: Caller) -> RunStatus:
     return supervised_status(folder) if caller.can_supervise else status_of(folder)
 
@@ -278,3 +384,23 @@ def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
         raise InvalidInput(f"run {folder.id} has no log yet: it has not started")
     if not 1 <= attempt <= attempts:
         raise InvalidInput(f"run {folder.id} has no attempt {attempt}; there are {attempts}")
+
+
+def _of(name: str, table: Table) -> Any:
+    """Return the entry of a dotted name, or of the nearest table that contains it. In `table`,
+    names such as `policy.model` have no `policy.`."""
+    parts = name.removeprefix("policy.").split(".")
+    while parts:
+        if found := table.get(".".join(parts)):
+            return found
+        parts.pop()
+    return None
+
+
+def _size(manifest: Any) -> int:
+    files = manifest.get("files") or {}
+    return sum(int(each.get("bytes") or each.get("size") or 0) for each in files.values())
+
+
+def _texts(table: Table | None) -> Table:
+    return {name: str(value) for name, value in (table or {}).items()}

@@ -15,8 +15,8 @@ from sparring.contracts.specs import Frozen
 from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.proving import proof_of, training_spec
-from sparring.operations.resolution import refuse_over_budget, revalidate
+from sparring.operations.proving import fields_of_training, training_spec, with_current_code
+from sparring.operations.resolution import fields_for, refuse_over_budget, revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
@@ -25,7 +25,6 @@ from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.layout import is_plain_name, slug
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
-from sparring.source_files import code_digest, digests_of, refuse_changed_code
 
 SHIPPED = "shipped"
 _TRIAL = {"forms": (Form.GGUF,), "cases": 0, "validation_cases": 10, "unproven": True}
@@ -157,52 +156,25 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
             f"run {folder.id} was trained on a 4-bit base (quantization=true), and its adapter "
             "gives another model on the unquantized base; use --form merged,gguf"
         )
-    if request.accept_changes:
-        now = digests_of(map(Path, spec.code_files))
-        spec = spec.model_copy(update={"code_digest": code_digest(spec.target), "code_files": now})
-    refuse_changed_code(folder.id, spec.target, spec.code_digest, spec.code_files, verb="ship")
+    spec = with_current_code(folder, spec, verb="ship", accept_changes=request.accept_changes)
     proof = _proof(folder, request)
-    place = _place(request, folder, spec, caller)
-    shipment = _spec(request, folder.id, spec, proof, place)
+    proved = find_summary(proof, ProveSummary) if proof else None
     budget = caller.budget()
-    shipment = shipment.model_copy(update={"hours": budget.hours})
+    own = {
+        **fields_of_training(spec),
+        **fields_for(ShipSpec, request),
+        "run": folder.id,
+        "proof": proof.id if proof else "",
+        "checkpoint": request.checkpoint or (Path(proved.checkpoint).name if proved else ""),
+        "to": str(_place(request, folder, spec, caller)),
+        "hours": budget.hours,
+    }
+    shipment = ShipSpec(**own)
     if not caller.is_owner:
         revalidate(shipment, caller)
     elif budget.rollouts is not None:
         refuse_over_budget(shipment, budget, find_project(caller.folder).file)
     return start(shipment, caller, runs_at_once=budget.runs_at_once)
-
-
-def _spec(
-    request: StartShip, run: str, spec: TrainSpec, proof: RunFolder | None, place: Path
-) -> ShipSpec:
-    shared = proof_of(run, spec)
-    proved = find_summary(proof, ProveSummary) if proof else None
-    checkpoint = request.checkpoint or (Path(proved.checkpoint).name if proved else "")
-    names = ("target", "environment", "config", "services", "supervision", "code_digest")
-    return ShipSpec(
-        **{
-            name: getattr(shared, name) for name in (*names, "code_files", "policy", "base", "play")
-        },
-        run=run,
-        checkpoint=checkpoint,
-        proof=proof.id if proof else "",
-        to=str(place),
-        trial=request.trial,
-        forms=request.forms,
-        quantizations=request.quantizations,
-        compare=request.compare,
-        cases=request.cases,
-        rollouts=request.rollouts,
-        validation_cases=request.validation_cases,
-        margin=request.margin,
-        name=request.name,
-        llama_cpp=request.llama_cpp,
-        vllm=request.vllm,
-        hub=request.hub,
-        upload=request.upload,
-        register_with_ollama=request.register_with_ollama,
-    )
 
 
 def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:

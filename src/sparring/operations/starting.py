@@ -13,7 +13,7 @@ from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
-from sparring.operations.run_lines import waiting_for
+from sparring.operations.run_views import waiting_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, note_change
 from sparring.run_folder.layout import new_run_id

@@ -1,4 +1,5 @@
-"""Finds environments in source files: classes derived from `sparring.Environment`.
+"""Finds environments: classes derived from `sparring.Environment` in source files, and entry points
+of installed packages. Neither is imported.
 
 Classes derived from Atropos's base class are found, too, and marked as needing a port. The facts of
 each file are cached with its size, times and inode, so that a second search only walks the folders.
@@ -11,22 +12,25 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from sparring.contracts.environments import Catalogue, FoundEnvironment, SourceProblem
-from sparring.projects.packages import installed_environments
+from sparring.installed import entry_points_of
 from sparring.projects.source import ClassFacts, FileFacts, read_facts
 from sparring.run_folder.files import read_json, write_json
 
+GROUP = "sparring.environments"
 _FORMAT = 2
-_OURS = frozenset(
-    {
-        "sparring.Environment",
-        "sparring.environments.Environment",
-        "sparring.environments.environment.Environment",
-    }
-)
-_ATROPOS = frozenset({"atroposlib.envs.base.BaseEnv", "atroposlib.envs.BaseEnv"})
+# The base classes of environments, with the framework that they belong to.
+_BASES: Mapping[str, str] = {
+    "sparring.Environment": "sparring",
+    "sparring.environments.Environment": "sparring",
+    "sparring.environments.environment.Environment": "sparring",
+    "atroposlib.envs.base.BaseEnv": "atropos",
+    "atroposlib.envs.BaseEnv": "atropos",
+}
 _NOT_SOURCE = frozenset({"node_modules", "site-packages", "__pycache__", "runs", "build", "dist"})
 
 _VALID_NAME = re.compile(r"[\w.\-]{1,64}")  # names appear on command lines and in agents' prompts
@@ -158,10 +162,11 @@ class _Sources:
         kinds: dict[tuple[Path, str], str] = {}
         for key, each in self._classes.items():
             for base in each.facts.bases:
-                if kind := self._kind_of_name(each.file, base):
-                    kinds.setdefault(key, kind)
-                elif (parent := self._parent(each.file, base)) is not None:
-                    children.setdefault(parent, []).append(key)
+                origin = self._origin(each.file, base)
+                if isinstance(origin, str):
+                    kinds.setdefault(key, _BASES[origin])
+                elif origin is not None:
+                    children.setdefault(origin, []).append(key)
         pending = list(kinds)
         while pending:
             parent_key = pending.pop()
@@ -211,44 +216,26 @@ class _Sources:
             needs_port=needs_port,
         )
 
-    def _kind_of_name(self, file: Path, dotted: str, depth: int = 0) -> str:
-        if dotted in _OURS:
-            return "sparring"
-        if dotted in _ATROPOS:
-            return "atropos"
-        if "." not in dotted:
-            stars = self._facts[file].star_imports
-            if dotted == "Environment" and "sparring" in stars:
-                return "sparring"
-            if dotted == "BaseEnv" and any(f"{each}.BaseEnv" in _ATROPOS for each in stars):
-                return "atropos"
-            return ""
-        # A module of the project may re-export the base class.
-        if depth < 10 and (origin := self._module_of(file, dotted)) is not None:
-            module, name = origin
-            reexported = self._facts[module].imports.get(name)
-            if reexported is not None:
-                return self._kind_of_name(module, reexported, depth + 1)
-        return ""
-
-    def _parent(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | None:
-        """Return the project's class that the name of a base refers to, also through re-exports."""
+    def _origin(self, file: Path, dotted: str, depth: int = 0) -> tuple[Path, str] | str | None:
+        """Return the project's class or the name in `_BASES` that the name of a base refers to,
+        also through re-exports; None for any other class."""
+        names = [dotted]
         if "." not in dotted:
             if (file, dotted) in self._classes:
                 return (file, dotted)
-            for star in self._facts[file].star_imports:
-                found = self._module_of(file, f"{star}.{dotted}")
-                if found in self._classes:
-                    return found
-            return None
-        origin = self._module_of(file, dotted)
-        if origin is None or origin in self._classes:
-            return origin
-        module, name = origin
-        reexported = self._facts[module].imports.get(name)
-        if reexported is None or depth > 10:
-            return None
-        return self._parent(module, reexported, depth + 1)
+            names = [f"{star}.{dotted}" for star in self._facts[file].star_imports]
+        for name in names:
+            if name in _BASES:
+                return name
+            found = self._module_of(file, name)
+            if found in self._classes:
+                return found
+            if found is None or "." not in dotted or depth > 10:
+                continue
+            module, attribute = found
+            if (reexported := self._facts[module].imports.get(attribute)) is not None:
+                return self._origin(module, reexported, depth + 1)
+        return None
 
     def _module_of(self, file: Path, dotted: str) -> tuple[Path, str] | None:
         """For `package.module.Class`, return the project file of `package.module`, and `Class`."""
@@ -284,8 +271,8 @@ class _Sources:
             if current.facts.config_class:
                 return current.facts.config_class
             for base in current.facts.bases:
-                parent = self._parent(current.file, base)
-                if parent is not None and parent not in seen:
+                parent = self._origin(current.file, base)
+                if isinstance(parent, tuple) and parent not in seen:
                     seen.add(parent)
                     pending.append(self._classes[parent])
         return ""
@@ -314,3 +301,49 @@ def files_needed_by(
 ) -> list[Path]:
     """Return a file and the project files that it imports, directly or indirectly, sorted."""
     return sorted(_Sources(root, _all_facts(folders, cache)).needed_by(file))
+
+
+# ------------------------------------------------------------------ installed packages
+
+
+def installed_environments() -> Iterator[FoundEnvironment]:
+    """Yield the environments that installed packages declare in the group `GROUP`."""
+    for entry in entry_points_of(GROUP):
+        if (found := _found(entry)) is not None:
+            yield found
+
+
+def _found(entry: EntryPoint) -> FoundEnvironment | None:
+    file = _file_of(entry.module)
+    if file is None:
+        return None
+    for facts in read_facts(file).classes:
+        if facts.name == entry.attr:
+            return FoundEnvironment(
+                name=entry.name,
+                class_name=facts.name,
+                file=str(file),
+                line=facts.line,
+                description=facts.description,
+                config_class=facts.config_class,
+                package=entry.dist.name if entry.dist else entry.module.partition(".")[0],
+            )
+    return None
+
+
+def _file_of(module: str) -> Path | None:
+    """Return the file of a module, or None. `importlib.util.find_spec` is not used, because it
+    imports parent packages."""
+    top, *rest = module.split(".")
+    spec = PathFinder.find_spec(top)
+    if spec is None:
+        return None
+    folders = [Path(each) for each in spec.submodule_search_locations or ()]
+    if not rest:
+        return Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
+    for folder in folders:
+        path = folder.joinpath(*rest)
+        for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    return None

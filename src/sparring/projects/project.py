@@ -31,7 +31,7 @@ class Project:
     @property
     def runs(self) -> Path:
         """The folder that holds the runs."""
-        return self.root / self.file.project.runs
+        return self.root / self.file.tables.project.runs
 
     @property
     def state(self) -> Path:
@@ -40,7 +40,7 @@ class Project:
 
     def folders(self) -> list[Path]:
         """Return the folders to search for environments; raises InvalidInput if one is missing."""
-        folders = [self.root / each for each in self.file.project.look_in]
+        folders = [self.root / each for each in self.file.tables.project.look_in]
         for folder in folders:
             if not folder.is_dir():
                 place = self.file.document.place_of("project.look_in")

@@ -7,6 +7,7 @@ that finds an epoch newer than its own has been replaced, and stops writing.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
@@ -53,3 +54,15 @@ def claimant(folder: RunFolder, epoch: int) -> ProcessIdentity | None:
     with contextlib.suppress(OSError, ValueError):
         return ProcessIdentity.from_dict(read_json(folder.epochs / f"{epoch:06d}.json"))
     return None
+
+
+def is_held(folder: RunFolder) -> bool:
+    """Whether a live process holds the run's lock; also true if the lock cannot be tested."""
+    if not folder.lock.exists():
+        return False
+    try:
+        with folder.lock.open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False

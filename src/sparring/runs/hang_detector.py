@@ -1,4 +1,5 @@
-"""Detects processes that are alive but stalled, by the counters in their heartbeats.
+"""Detects processes that are alive but stalled, by the counters in their heartbeats, and locates
+the hang by the stacks that they dump into their logs.
 
 Durations are measured with this process's monotonic clock. Timestamps that other processes write
 are ignored.
@@ -7,12 +8,44 @@ are ignored.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import sparring
 from sparring.contracts.json import Beat
+from sparring.run_folder.files import read_tail
 from sparring.runs.causes import Cause
+
+_FRAME = re.compile(r'  File "(.+)", line (\d+) in (.+)')
+_OURS = str(Path(sparring.__file__).resolve().parent)
+_TAIL = 1 << 18
+_SHOWN = 4
+
+
+def describe_hang(log: Path) -> str:
+    """Return text with the innermost frame of user code (a tool, a world, a measure) of up to four
+    threads or, without user code, Sparring's innermost frame in the main thread."""
+    text = read_tail(log, _TAIL)
+    threads = [_frames(part) for part in re.split(r"(?:Current thread|Thread) 0x", text)[1:]]
+    innermost = [next(filter(_is_user_code, frames), "") for frames in threads]
+    shown = [frame for frame in dict.fromkeys(innermost) if frame]
+    if not shown and threads:
+        shown = [frame for frame in threads[-1] if _OURS in frame][:1]
+    if not shown:
+        return "it wrote no stacks; it may be suspended by a signal"
+    return f"it is in {'; '.join(shown[:_SHOWN])} (all stacks are in {log})"
+
+
+def _frames(part: str) -> list[str]:
+    return [f"{file}:{line} ({name})" for file, line, name in _FRAME.findall(part)]
+
+
+def _is_user_code(frame: str) -> bool:
+    return not any(part in frame for part in (_OURS, "/site-packages/", "/lib/python", "<frozen"))
+
 
 _LOADING = ("", "starting", "loading", "measuring memory")
 

@@ -158,14 +158,7 @@ class JoinedHost:
             self._end()
             current = None
         if current is None and attempt is not None and not plan.get("is_over"):
-            placement = Placement(
-                attempt=int(attempt),
-                processes=int(plan["processes"]),
-                nodes=int(plan["nodes"]),
-                node=self._number,
-                address=str(plan["address"]),
-                port=int(plan["port"]),
-            )
+            placement = Placement.from_dict(plan, node=self._number)
             mark = f"host-{self._number}"
             self._kills_before = memory_kills()
             self._workers = WorkerGroup(self._folder, placement, own_mark=mark, is_bound=True)

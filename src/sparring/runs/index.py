@@ -23,9 +23,18 @@ from sqlalchemy.exc import DatabaseError, OperationalError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from
 from sparring.run_folder.layout import is_plain_name
-from sparring.runs.index_database import MARKS, RUNS, memory_database, open_database, store
-from sparring.runs.index_place import database_of
-from sparring.runs.index_rows import Row, plain_text, read_row, row_of
+from sparring.runs.index_database import (
+    MARKS,
+    RUNS,
+    Row,
+    database_of,
+    memory_database,
+    open_database,
+    plain_text,
+    read_row,
+    row_of,
+    store,
+)
 from sparring.runs.lifecycle import ACTIVE, RunState
 
 _LOG = logging.getLogger(__name__)

@@ -1,15 +1,28 @@
-"""The databases that hold the index of runs: an SQLite file, or a schema in PostgreSQL.
+"""The rows of the index of runs, and the database that holds them.
 
-Both hold the same two tables and are written with the same statements. There are no migrations:
-another version starts with empty tables, which the index fills from the folders.
+It is the one at `SPARRING_DATABASE_URL`, a schema in PostgreSQL, or an SQLite file. SQLite needs a
+local disk. A file outside the folder of runs is in a folder that only this user can access, because
+operations trust its content. Hosts that share a folder of runs can share its index through
+PostgreSQL.
+
+Both databases hold the same two tables and are written with the same statements. There are no
+migrations: another version starts with empty tables, which the index fills from the folders.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,8 +31,173 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
 
 from sparring.contracts.errors import InfrastructureError, InvalidInput, MissingPackage
-from sparring.run_folder.files import file_lock
-from sparring.runs.index_rows import Row, columns_of
+from sparring.contracts.json import JsonObject
+from sparring.contracts.specs import agent_of_target, is_python_target
+from sparring.run_folder import RunFolder
+from sparring.run_folder.files import file_lock, read_json
+from sparring.runs.history import History, HistoryRead, read_history
+from sparring.runs.lifecycle import RunState
+from sparring.secrets import read_key
+
+DATABASE_URL = "SPARRING_DATABASE_URL"
+_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "fuse.sshfs", "9p")
+
+
+def database_of(runs: Path) -> Path | str:
+    """Return the path of the SQLite file, or the database URL with the schema's name as fragment.
+
+    The URL comes from `SPARRING_DATABASE_URL` or from the file that `SPARRING_DATABASE_URL_FILE`
+    names. It may contain a password.
+    """
+    url = read_key(DATABASE_URL)
+    if url is None:
+        return place_of(runs)
+    return f"{url.get_secret_value()}#sparring_{_identity_of(runs)}"
+
+
+def place_of(runs: Path) -> Path:
+    """Return a path inside the folder of runs. If that folder is on a network file system or not
+    writable, return a path in a private local folder."""
+    beside = runs / ".sparring"
+    is_writable = os.access(beside if beside.is_dir() else runs, os.W_OK)
+    if _file_system_of(runs) not in _NETWORK and (is_writable or not runs.is_dir()):
+        return runs / ".sparring" / "index.sqlite"
+    name = sha256(str(runs.resolve()).encode()).hexdigest()[:16]
+    return _private_folder() / f"index-{name}.sqlite"
+
+
+def _identity_of(runs: Path) -> str:
+    """Return a digest that identifies a folder of runs: the same on all hosts that mount it at the
+    same path, and another for a copy or for a folder at that path on another disk."""
+    mark = runs / ".sparring" / "index_id"
+    with contextlib.suppress(OSError):
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        written = mark.with_name(f"index_id.{secrets.token_hex(8)}")
+        if not mark.exists():
+            written.write_text(secrets.token_hex(16))
+            with contextlib.suppress(FileExistsError):
+                mark.hardlink_to(written)  # only the first of several hosts succeeds
+            written.unlink()
+    try:
+        token = mark.read_text()
+    except OSError:
+        token = ""  # the folder is not writable: only its path identifies it
+    return sha256(f"{token}\n{runs.resolve()}".encode()).hexdigest()[:16]
+
+
+def _private_folder() -> Path:
+    """Return a local folder that only this user can access."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    if _file_system_of(home) in _NETWORK:
+        home = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    folder = home / f"sparring-indexes-{os.getuid()}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = folder.lstat()
+    is_ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    if not is_ours or status.st_mode & 0o077:
+        raise InvalidInput(
+            f"{folder} is open to other users; remove it, or set XDG_CACHE_HOME to another folder"
+        )
+    return folder
+
+
+def _file_system_of(path: Path) -> str:
+    """Return the file system type of a path, as in /proc/mounts; empty if it is unknown."""
+    here, kind, length = str(path.resolve()), "", -1
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/mounts").read_text().splitlines():
+            _, mount, found, *_ = line.split(" ")
+            is_above = here == mount or here.startswith(mount.rstrip("/") + "/")
+            if is_above and len(mount) > length:
+                kind, length = found, len(mount)
+    return kind
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run in the index."""
+
+    id: str
+    kind: str
+    environment: str
+    named_model: str
+    launcher: str
+    history: History
+    cursor: int
+
+    @property
+    def model(self) -> str:
+        """The model that the spec names, else the one that the run opened."""
+        return self.named_model or plain_text(self.history.model)
+
+    @property
+    def state(self) -> RunState:
+        """The run's state."""
+        return self.history.state
+
+
+def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
+    """Return the row of a run, read from its folder; None if the spec cannot be read. With
+    `known`, only the events after its cursor are read."""
+    if known is not None:
+        read = read_history(folder, HistoryRead(known.history, known.cursor))
+        labels = (known.kind, known.environment, known.named_model, known.launcher)
+        return Row(known.id, *labels, read.history, read.cursor)
+    try:
+        spec = read_json(folder.spec)
+        policy = spec.get("policy") or {}
+        read = read_history(folder)
+        return Row(
+            folder.id,
+            plain_text(spec.get("kind")),
+            plain_text(spec.get("environment") or _environment_in(spec)),
+            plain_text(policy.get("model")),
+            plain_text((spec.get("supervision") or {}).get("launcher") or "local"),
+            read.history,
+            read.cursor,
+        )
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        return None
+
+
+def columns_of(row: Row) -> JsonObject:
+    """Return the values of a row by column name."""
+    history = row.history
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "environment": row.environment,
+        "model": row.named_model,
+        "launcher": row.launcher,
+        "state": history.state.value,
+        "created": history.created,
+        "queued": history.queued,
+        "cursor": row.cursor,
+        "history": json.dumps(history.to_dict()),
+    }
+
+
+def row_of(values: Any) -> Row:
+    """Return the row for one row of a query's result."""
+    history = History.from_dict(json.loads(values.history))
+    labels = (values.kind, values.environment, values.model, values.launcher)
+    return Row(values.id, *labels, history, values.cursor)
+
+
+def plain_text(value: Any) -> str:
+    """Return `value` as text that both databases accept: NUL characters and lone surrogates are
+    replaced."""
+    text = str(value or "").replace("\0", "\ufffd")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _environment_in(spec: JsonObject) -> str:
+    """Derive the environment's name from the target of a spec without the field `environment`."""
+    target = str(spec.get("target") or "")
+    if is_python_target(target):
+        return agent_of_target(target)
+    return Path(target.rpartition(":")[0] or target).stem
+
 
 VERSION = 3
 _BUSY_SECONDS = 30

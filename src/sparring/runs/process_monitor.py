@@ -14,10 +14,9 @@ from sparring.runs.causes import (
     memory_kills,
 )
 from sparring.runs.epoch_writer import EpochWriter
-from sparring.runs.hang_detector import HangDetector
+from sparring.runs.hang_detector import HangDetector, describe_hang
 from sparring.runs.helpers import PREFIXES
 from sparring.runs.hosts import Hosts
-from sparring.runs.stacks import describe_hang
 from sparring.runs.worker_group import WorkerGroup
 
 _PROBE_SECONDS = 5.0

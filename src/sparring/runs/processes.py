@@ -10,8 +10,9 @@ import contextlib
 import os
 import signal
 import socket
+import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,21 @@ class ProcessIdentity:
 def identity_of(pid: int) -> ProcessIdentity:
     """Return the identity of a process of this host."""
     return ProcessIdentity(pid, start_of(pid), socket.gethostname(), boot_id())
+
+
+def start_detached(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start a process with its own session, which appends its output to a log."""
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 def start_of(pid: int) -> str:

@@ -20,13 +20,18 @@ from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.run_folder.files import file_lock
-from sparring.runs.claims import newest_epoch
+from sparring.runs.claims import is_held, newest_epoch
 from sparring.runs.history import History, read_history
-from sparring.runs.launcher import SupervisorPresence, handle_of
-from sparring.runs.launchers import find_supervisor, launch, launcher_of, seconds_since_start
+from sparring.runs.launchers import (
+    Manual,
+    SupervisorPresence,
+    find_supervisor,
+    handle_of,
+    launch,
+    launcher_of,
+    seconds_since_start,
+)
 from sparring.runs.lifecycle import RunState
-from sparring.runs.local import is_held
-from sparring.runs.manual import Manual
 
 if TYPE_CHECKING:
     from sparring.runs.index import Index

@@ -28,7 +28,7 @@ from sparring.contracts.training import TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec
 from sparring.runs.claims import job_of_claim, newest_epoch
-from sparring.runs.launcher import Handle, SupervisorPresence, handle_of
+from sparring.runs.launchers import Handle, SupervisorPresence, handle_of
 from sparring.runs.processes import since_boot
 
 _SECONDS = 30.0

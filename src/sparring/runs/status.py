@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparring.contracts.errors import SparringError
+from sparring.contracts.json import MetricsRow
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json_or_empty, read_tail
 from sparring.runs.history import History, read_history
-from sparring.runs.launcher import SupervisorPresence
-from sparring.runs.launchers import find_supervisor
+from sparring.runs.launchers import SupervisorPresence, find_supervisor
 from sparring.runs.lifecycle import HELD, RunState
 from sparring.runs.queue import ensure_supervised
 
@@ -36,6 +36,31 @@ class RunStatus:
     def state(self) -> RunState:
         """The run's state."""
         return self.history.state
+
+    @property
+    def step(self) -> int | None:
+        """The step, or the number of rollouts so far in a run without steps."""
+        return self._figure("step", "rollouts")
+
+    @property
+    def steps(self) -> int | None:
+        """The number of steps, or of rollouts in a run without steps."""
+        return self._figure("steps", "total")
+
+    def _figure(self, name: str, otherwise: str) -> int | None:
+        beat = self.progress or {}
+        figure: int | None = beat.get(name, beat.get(otherwise))
+        return figure
+
+    @property
+    def metrics(self) -> MetricsRow:
+        """The metrics of the last step."""
+        return (self.progress or {}).get("metrics") or {}
+
+    @property
+    def minutes(self) -> float:
+        """Minutes that the run has taken so far, over all attempts."""
+        return round(self.seconds / 60, 2)
 
     @property
     def seconds(self) -> float:
@@ -83,6 +108,13 @@ def with_figures(folder: RunFolder, history: History) -> RunStatus:
     """Return the status for a known history, with the heartbeats read from the folder."""
     beat = read_json_or_empty(folder.heartbeat) or None
     return RunStatus(history, beat, read_json_or_empty(folder.supervisor))
+
+
+def doing_of(folder: RunFolder, status: RunStatus) -> str:
+    """Return the current activity of rank 0; empty once the run has ended."""
+    if status.state.has_ended:
+        return ""
+    return str(read_json_or_empty(folder.rank_heartbeat(0)).get("doing", ""))
 
 
 def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:

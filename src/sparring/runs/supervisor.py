@@ -191,9 +191,8 @@ class Supervisor:
             and not history.attempt.has_ended
             and not history.attempt.result
         ):
-            workers = WorkerGroup(
-                self._folder, _placement(attempt, read_json_or_empty(self._folder.workers))
-            )
+            description = {**read_json_or_empty(self._folder.workers), "attempt": attempt}
+            workers = WorkerGroup(self._folder, Placement.from_dict(description))
             if workers.adopt(report, self._spec.services):
                 self._writer.count_time_without()
                 self._set_workers(workers)
@@ -206,7 +205,7 @@ class Supervisor:
         self._writer.move(RunState.STARTING)
         attempt = max(self._writer.look().attempt.number, self._folder.attempts()) + 1
         description = self._describe_attempt(attempt)
-        placement = _placement(attempt, description)
+        placement = Placement.from_dict(description)
         workers = WorkerGroup(self._folder, placement, is_bound=not self._relaunches_here)
         self._set_workers(workers)
         try:
@@ -334,16 +333,6 @@ class Supervisor:
         for epoch in range(1, self._writer.epoch):
             if (predecessor := claimant(self._folder, epoch)) is not None:
                 predecessor.signal(signal.SIGKILL)
-
-
-def _placement(attempt: int, description: dict[str, Any]) -> Placement:
-    return Placement(
-        attempt=attempt,
-        processes=int(description.get("processes", 1)),
-        nodes=int(description.get("nodes", 1)),
-        address=str(description.get("address", "")),
-        port=int(description.get("port", 0)),
-    )
 
 
 def _stop_message(history: History) -> str:

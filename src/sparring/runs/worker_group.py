@@ -29,7 +29,7 @@ from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.run_folder.orders import Orders
 from sparring.runs.causes import ExitedProcess
 from sparring.runs.helpers import PREFIXES, Helper, Helpers
-from sparring.runs.processes import MARK, ProcessIdentity, end_all, identity_of
+from sparring.runs.processes import MARK, ProcessIdentity, end_all, identity_of, start_detached
 from sparring.services import free_port, is_ready, start, wait_until_ready
 
 _LOOPBACK = "127.0.0.1"
@@ -48,6 +48,18 @@ class Placement:
     node: int = 0
     address: str = _LOOPBACK
     port: int = 0
+
+    @classmethod
+    def from_dict(cls, attempt: JsonObject, node: int = 0) -> Placement:
+        """Return a host's placement in the attempt that `workers.json` describes."""
+        return cls(
+            attempt=int(attempt["attempt"]),
+            processes=int(attempt.get("processes", 1)),
+            nodes=int(attempt.get("nodes", 1)),
+            node=node,
+            address=str(attempt.get("address", "")),
+            port=int(attempt.get("port", 0)),
+        )
 
     @property
     def world_size(self) -> int:
@@ -233,15 +245,7 @@ class WorkerGroup:
     ) -> Member:
         log = self.folder.log(self.placement.attempt, name)
         log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [*self._before, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                start_new_session=True,
-            )
+        process = start_detached([*self._before, *command], log, environment)
         return Member(name, identity_of(process.pid), log, process)
 
     def _environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:

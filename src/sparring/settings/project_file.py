@@ -130,8 +130,6 @@ def _toml_lines(text: str) -> dict[str, int]:
 
 # ------------------------------------------------------------------ tables
 
-_TABLES = ("project", "settings", "sampling", "eval", "environment", "lock", "budget", "operators")
-
 _AT_ONCE, _PER_DAY = 2, 50  # limits of operators, unless the project sets its own
 
 
@@ -197,20 +195,26 @@ class EnvironmentTable(Frozen):
     eval: Table = Field(default_factory=dict)
 
 
+class ProjectTables(Frozen):
+    """All tables of a project file."""
+
+    project: ProjectTable = ProjectTable()
+    settings: Table = Field(default_factory=dict)
+    sampling: Table = Field(default_factory=dict)
+    eval: Table = Field(default_factory=dict)
+    environment: dict[str, EnvironmentTable] = Field(default_factory=dict)
+    lock: tuple[LockTable, ...] = ()
+    budget: Budget = Budget()
+    operators: OperatorsTable = OperatorsTable()
+
+
 @dataclass(frozen=True, slots=True)
 class ProjectFile:
     """A project file whose table and setting names have been checked. The values of settings are
     checked when a run is resolved."""
 
     document: ParsedFile
-    project: ProjectTable = field(default_factory=ProjectTable)
-    budget: Budget = field(default_factory=Budget)
-    operators: OperatorsTable = field(default_factory=OperatorsTable)
-    settings: Table = field(default_factory=dict)
-    sampling: Table = field(default_factory=dict)
-    eval: Table = field(default_factory=dict)
-    environments: Mapping[str, EnvironmentTable] = field(default_factory=dict)
-    locks: tuple[LockTable, ...] = ()
+    tables: ProjectTables = field(default_factory=ProjectTables)
 
     def layers(self, environment: str, kind: str) -> list[Layer]:
         """Return the layers for a run of an environment, lowest first.
@@ -218,9 +222,9 @@ class ProjectFile:
         The order is: `sampling` (training only), general settings, settings of the environment,
         general and then the environment's evaluation settings (evaluations only), config.
         """
-        parts = [("settings", self.settings)]
-        below = [self._nested_layer("sampling", self.sampling)] if kind == "train" else []
-        own = self.environments.get(environment, EnvironmentTable())
+        parts = [("settings", self.tables.settings)]
+        below = [self._nested_layer("sampling", self.tables.sampling)] if kind == "train" else []
+        own = self.tables.environment.get(environment, EnvironmentTable())
         table = f"environment.{environment}"
         parts += [(f"{table}.settings", own.settings)]
         if kind == "eval":
@@ -228,7 +232,7 @@ class ProjectFile:
                 (name, {field: value for field, value in values.items() if field in PLAYED})
                 for name, values in parts
             ]
-            parts += [("eval", self.eval), (f"{table}.eval", own.eval)]
+            parts += [("eval", self.tables.eval), (f"{table}.eval", own.eval)]
         layers = [*below, *(self._layer(name, values) for name, values in parts)]
         if own.config:
             layers.append(self._nested_layer("config", own.config, f"{table}.config"))
@@ -236,7 +240,7 @@ class ProjectFile:
 
     def budget_for(self, *, is_owner: bool) -> Budget:
         """Return the budget, with operators' defaults unless `is_owner`."""
-        return self.budget if is_owner else self.budget.for_operators()
+        return self.tables.budget if is_owner else self.tables.budget.for_operators()
 
     def locks_for(self, environment: str) -> tuple[Lock, ...]:
         """Return the locks that apply to an environment."""
@@ -248,15 +252,17 @@ class ProjectFile:
                 author=each.author,
                 reason=each.reason,
             )
-            for number, each in enumerate(self.locks)
+            for number, each in enumerate(self.tables.lock)
             if each.environment in ("", environment)
         )
 
     def misnamed(self, known: Sequence[str]) -> str:
         """Return an error text for the first environment in the file that is not in `known`; empty
         if all are."""
-        named = [(f"environment.{name}", name) for name in self.environments]
-        named += [(f"lock.{n}.environment", each.environment) for n, each in enumerate(self.locks)]
+        named = [(f"environment.{name}", name) for name in self.tables.environment]
+        named += [
+            (f"lock.{n}.environment", each.environment) for n, each in enumerate(self.tables.lock)
+        ]
         for place, name in named:
             if name and name not in known:
                 hint = nearest(name, known) or f"there are {', '.join(known[:10])}"
@@ -282,46 +288,57 @@ class ProjectFile:
 def read_project_file(document: ParsedFile) -> ProjectFile:
     """Check a document and return its tables. Raises InvalidInput or SettingError with the field,
     its line and the nearest valid name."""
-    tables = document.tables
-    for name in tables:
-        if name not in _TABLES:
-            hint = nearest(name, _TABLES) or f"there are {', '.join(_TABLES)}"
-            raise InvalidInput(f"{document.place_of(name)}: {name}: there is no such table; {hint}")
-    environments = _table(document, "environment")
-    locks = tables.get("lock", [])
-    if not isinstance(locks, list):
-        raise InvalidInput(
-            f"{document.place_of('lock')}: lock: write each lock as [[lock]] with field, value, "
-            "author and reason"
-        )
-    file = ProjectFile(
-        document=document,
-        project=_model(document, "project", ProjectTable, _table(document, "project")),
-        budget=_model(document, "budget", Budget, _table(document, "budget")),
-        operators=_model(document, "operators", OperatorsTable, _table(document, "operators")),
-        settings=_table(document, "settings"),
-        sampling=_table(document, "sampling"),
-        eval=_table(document, "eval"),
-        environments={
-            name: _model(document, f"environment.{name}", EnvironmentTable, values)
-            for name, values in environments.items()
-        },
-        locks=tuple(
-            _model(document, f"lock.{number}", LockTable, values)
-            for number, values in enumerate(locks)
-        ),
-    )
+    try:
+        file = ProjectFile(document, ProjectTables.model_validate(document.tables))
+    except ValidationError as error:
+        raise InvalidInput(_error_text(document, error)) from error
     _refuse_unknown_settings(file)
     return file
 
 
+def _error_text(document: ParsedFile, error: ValidationError) -> str:
+    problem = error.errors()[0]
+    path = [str(part) for part in problem["loc"]]
+    name = ".".join(path)
+    place = document.place_of(name)
+    match problem["type"]:
+        case "extra_forbidden":
+            known = list(_model_of(path[:-1]).model_fields)
+            hint = nearest(path[-1], known) or f"there are {', '.join(known)}"
+            what = "no such field" if path[1:] else "there is no such table"
+            return f"{place}: {name}: {what}; {hint}"
+        case "model_type" | "dict_type":
+            return f"{place}: {name} must be a table, not {str(problem['input'])[:80]!r}"
+        case "tuple_type" if name == "lock":
+            return (
+                f"{place}: lock: write each lock as [[lock]] with field, value, author and reason"
+            )
+    return f"{place}: {name}: {problem['msg']}"
+
+
+def _model_of(path: Sequence[str]) -> type[BaseModel]:
+    """Return the model of a table."""
+    match path:
+        case []:
+            return ProjectTables
+        case ["environment", *_]:
+            return EnvironmentTable
+        case ["lock", *_]:
+            return LockTable
+    return type(getattr(ProjectTables(), path[0]))
+
+
 def _refuse_unknown_settings(file: ProjectFile) -> None:
-    tables = [("settings", file.settings, "train"), ("eval", file.eval, "eval")]
-    for name, own in file.environments.items():
-        tables.append((f"environment.{name}.settings", own.settings, "train"))
-        tables.append((f"environment.{name}.eval", own.eval, "eval"))
-    for table, values, kind in tables:
-        known = [name for name in known_names(kind) if name != "config"]  # type: ignore[arg-type]
+    tables = file.tables
+    settings: list[tuple[str, Table, Kind]] = [
+        ("settings", tables.settings, "train"),
+        ("eval", tables.eval, "eval"),
+    ]
+    for name, own in tables.environment.items():
+        settings.append((f"environment.{name}.settings", own.settings, "train"))
+        settings.append((f"environment.{name}.eval", own.eval, "eval"))
+    for table, values, kind in settings:
+        known = [name for name in known_names(kind) if name != "config"]
         for name in values:
             place = file.document.place_of(f"{table}.{name}")
             if name == "config":
@@ -330,43 +347,16 @@ def _refuse_unknown_settings(file: ProjectFile) -> None:
                 )
             refuse_unknown([name], place, known)
     known = known_names("train")
-    for number, lock in enumerate(file.locks):
+    for number, lock in enumerate(tables.lock):
         place = file.document.place_of(f"lock.{number}.field")
         refuse_unknown([lock.field.partition(".")[0]], place, known)
-    for name in file.operators.may_set:
+    for name in tables.operators.may_set:
         place = file.document.place_of("operators.may_set")
         if name.partition(".")[0] != "config" and not any(
             covers(name, field) for field in DEFAULT_LOCKS
         ):
             hint = nearest(name, DEFAULT_LOCKS) or f"locked by default: {', '.join(DEFAULT_LOCKS)}"
             raise InvalidInput(f"{place}: may_set: {name} is not locked by default; {hint}")
-
-
-def _table(document: ParsedFile, name: str) -> Table:
-    value = document.tables.get(name, {})
-    if not isinstance(value, dict):
-        raise InvalidInput(
-            f"{document.place_of(name)}: {name} must be a table, not {str(value)[:80]!r}"
-        )
-    return value
-
-
-def _model(document: ParsedFile, table: str, kind: type[Any], values: Any) -> Any:
-    if not isinstance(values, dict):
-        raise InvalidInput(
-            f"{document.place_of(table)}: {table} must be a table, not {str(values)[:80]!r}"
-        )
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        name = ".".join(map(str, problem["loc"]))
-        place = document.place_of(f"{table}.{name}")
-        if problem["type"] == "extra_forbidden":
-            known = list(kind.model_fields)
-            hint = nearest(name, known) or f"there are {', '.join(known)}"
-            raise InvalidInput(f"{place}: {table}.{name}: no such field; {hint}") from error
-        raise InvalidInput(f"{place}: {table}.{name}: {problem['msg']}") from error
 
 
 # ------------------------------------------------------------------ JSON Schema, for editors

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sparring.operations.operation import Forms, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import Forms, Role, all_operations
 from sparring.surfaces.cli.commands import FieldOption
 
 _HEAD = """\

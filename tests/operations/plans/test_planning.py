@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,12 +19,17 @@ from sparring.contracts.errors import (
 from sparring.operations.operation import Caller
 from sparring.operations.plans import planning
 from sparring.operations.plans.planning import (
+    ListPlans,
     Plan,
     PlanQuery,
     PlanRun,
+    RefusePlan,
     RevisePlan,
+    list_plans,
     plan_run,
+    refuse_plan,
     revise_plan,
+    show_plan,
     start_planned,
 )
 from sparring.operations.run_control import ResumeRun, resume_run
@@ -31,6 +37,7 @@ from sparring.operations.starting import Started
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_state
 from sparring.runs.lifecycle import RunState
+from tests.operations.handmade import agent_in, make_free_project, owner_of
 from tests.operations.made import edit_project, make_project, operator_of, spec_of
 
 
@@ -229,3 +236,30 @@ def test_a_start_that_was_killed_between_plan_and_run_is_refused_clearly(operato
             started(plan, operator)
     with pytest.raises(PlanRefused, match="died before the run was created"):
         started(plan, operator)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_free_project(tmp_path, monkeypatch)
+    return tmp_path
+
+
+def test_plans_are_listed_shown_and_refused(folder: Path) -> None:
+    agent, owner = agent_in(folder), owner_of(folder)
+    plan = plan_run(PlanRun(environment="shop"), agent)
+    (line,) = list_plans(ListPlans(), owner).plans
+    assert (line.plan, line.author, line.environment) == (plan.plan, "agent", "shop")
+    shown = show_plan(PlanQuery(plan=plan.plan), owner)
+    assert shown.cost == plan.cost
+    assert shown.settings == plan.settings
+    refused = refuse_plan(RefusePlan(plan=plan.plan, reason="too long"), owner)
+    assert refused.is_refused
+    with pytest.raises(PlanRefused, match=r"the owner refused plan .*: too long"):
+        start_planned(PlanQuery(plan=plan.plan), agent)
+    with pytest.raises(NotPermitted):
+        refuse_plan(RefusePlan(plan=plan.plan), agent)
+
+
+def test_an_operator_sees_its_own_plans_only(folder: Path) -> None:
+    plan_run(PlanRun(environment="shop"), owner_of(folder))
+    assert list_plans(ListPlans(), agent_in(folder)).plans == ()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparring.runs import queue, status
-from sparring.runs.launcher import SupervisorPresence
+from sparring.runs.launchers import SupervisorPresence
 from sparring.surfaces.cli.main import run
 
 SAMPLES = Path(__file__).parents[2] / "samples"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import ActivityLogBusy
-from sparring.operations.activity.log import activity_log
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.tools.catalogue import function_schemas, refuse_unknown_tool, tools_for
 from tests.operations.made import make_project, operator_of

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, RunNotFound, SparringError
-from sparring.operations.activity.log import activity_log
-from sparring.operations.operation import Caller, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.activity_log import activity_log
+from sparring.operations.operation import Caller, Role, all_operations
 from sparring.surfaces.web.calls import (
     call,
     pool_of,

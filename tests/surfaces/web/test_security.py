@@ -12,7 +12,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
-from sparring.operations.activity.log import activity_log
+from sparring.operations.activity_log import activity_log
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.web.calls import web_operations
 from sparring.surfaces.web.security import SecurityMiddleware

@@ -1,4 +1,4 @@
-"""Operations that plan a run, revise the plan, and start the run exactly as planned.
+"""Operations on plans: plan a run, revise, list, show and refuse plans, and start a run as planned.
 
 Planning resolves a request to a spec, as starting a run does. Starting a plan resolves the request
 again, and refuses the plan if settings, locks, budget, source or data have changed.
@@ -115,6 +115,40 @@ class Plan(Frozen):
     next: str = ""
 
 
+class ListPlans(Frozen):
+    """The number of plans to list."""
+
+    count: int = Field(default=50, ge=1, le=500, description="maximum number of plans")
+
+
+class PlanLine(Frozen):
+    """One plan of a list."""
+
+    plan: str
+    author: str
+    role: str
+    created: float
+    kind: str
+    environment: str
+    settings: MixedTable = Field(default_factory=dict, description="settings in the request")
+    revises: str = ""
+    run: str = Field(default="", description="id of the run that it started")
+    refused: ForeignText = Field(default="", description="the owner's reason for refusing it")
+    is_refused: bool = False
+
+
+class PlanList(Frozen):
+    """Plans, newest first."""
+
+    plans: tuple[PlanLine, ...]
+
+
+class RefusePlan(PlanQuery):
+    """The plan to refuse."""
+
+    reason: str = Field(default="", max_length=500, description="shown to the plan's author")
+
+
 @dataclass(frozen=True, slots=True)
 class _Prospect:
     """The run that a request resolves to now."""
@@ -197,10 +231,28 @@ def start_planned(request: PlanQuery, caller: Caller) -> Started:
     return start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
 
 
-def describe_plan(name: str, caller: Caller) -> Plan:
-    """Describe a stored plan. Raise PlanRefused if it is out of date."""
-    stored = _own_plan(name, caller)
+@operation("plan.list", role=Role.OPERATOR, changes_state=False)
+def list_plans(request: ListPlans, caller: Caller) -> PlanList:
+    """List plans, newest first. The owner sees all plans, an operator only its own."""
+    author = "" if caller.is_owner else caller.name
+    plans = Plans(caller.runs)
+    return PlanList(plans=tuple(_line(plans, each) for each in plans.newest(author, request.count)))
+
+
+@operation("plan.show", role=Role.OPERATOR, changes_state=False)
+def show_plan(request: PlanQuery, caller: Caller) -> Plan:
+    """Show a plan: its settings, its cost, and what is missing. Fails if it is out of date."""
+    stored = _own_plan(request.plan, caller)
     return _described(stored, _resolve_again(stored, caller), caller)
+
+
+@operation("plan.refuse", role=Role.OWNER, changes_state=True)
+def refuse_plan(request: RefusePlan, caller: Caller) -> PlanLine:
+    """Refuse a plan: it can no longer be started, and its author sees the reason."""
+    plans = Plans(caller.runs)
+    stored = plans.read(request.plan)
+    plans.refuse(stored.plan, caller.name, request.reason)
+    return _line(plans, stored)
 
 
 def _make_plan(request: PlanRun, caller: Caller, revises: StoredPlan | None = None) -> Plan:
@@ -320,18 +372,7 @@ def _expand_like(request: PlanRun, caller: Caller) -> PlanRun:
 
 def _expand_dotted(settings: Table) -> Table:
     """Return settings such as `{"config.level": 2}` as nested tables."""
-    tables: Table = plain(settings)
-    for name in [each for each in tables if "." in each]:
-        _put(tables, name.split("."), tables.pop(name))
-    return tables
-
-
-def _put(table: Table, path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        inner = table.get(part)
-        table[part] = inner if isinstance(inner, dict) else {}
-        table = table[part]
-    table[path[-1]] = value
+    return nested(dict(sorted(plain(settings).items(), key=lambda each: "." in each[0])))
 
 
 def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> PlanRun:
@@ -345,9 +386,8 @@ def _with_field(request: PlanRun, field: str, value: Any, caller: Caller) -> Pla
             f"a plan of kind {request.kind} has no field {field[:80]!r}; {hint}{' ' * bool(hint)}"
             f"you may change {', '.join(free)}"
         )
-    settings = _expand_dotted(request.settings)
-    _put(settings, parts, value)
-    return request.model_copy(update={"settings": settings})
+    settings = {**_expand_dotted(request.settings), field: value}
+    return request.model_copy(update={"settings": _expand_dotted(settings)})
 
 
 def _free_fields(run_settings: RunSettings) -> list[str]:
@@ -365,3 +405,20 @@ def _own_plan(name: str, caller: Caller) -> StoredPlan:
     if stored.author != caller.name and not caller.is_owner:
         raise NotPermitted(f"plan {stored.plan} is {stored.author}'s; make your own plan")
     return stored
+
+
+def _line(plans: Plans, stored: StoredPlan) -> PlanLine:
+    refusal = plans.refusal_of(stored.plan)
+    return PlanLine(
+        plan=stored.plan,
+        author=stored.author,
+        role=stored.role,
+        created=stored.created,
+        kind=str(stored.request.get("kind") or ""),
+        environment=str(stored.request.get("environment") or ""),
+        settings=dict(stored.request.get("settings") or {}),
+        revises=stored.revises,
+        run=plans.started_as(stored.plan),
+        refused=refusal or "",
+        is_refused=refusal is not None,
+    )

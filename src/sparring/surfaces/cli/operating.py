@@ -10,7 +10,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from sparring.operations.activity.reading import (
+from sparring.operations.activity import (
     Activity,
     VerifiedActivity,
     show_activity,

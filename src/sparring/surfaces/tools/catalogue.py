@@ -11,9 +11,8 @@ from typing import Any, cast
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject, plain
-from sparring.operations.activity.log import LoggedCall, note_refusal
-from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.activity_log import LoggedCall, note_refusal
+from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role, all_operations
 from sparring.surfaces.tools.answers import MOST, UNTRUSTED, Detail, answer, fitted
 from sparring.surfaces.tools.remedies import remedy_for, with_tool_names
 

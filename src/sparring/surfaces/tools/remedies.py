@@ -7,7 +7,7 @@ from functools import cache
 
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import COMMAND
-from sparring.operations.registry import all_operations
+from sparring.operations.operation import all_operations
 
 _REMEDIES = {
     "LockedField": "Leave this field out and plan without it; only the owner can unlock it.",

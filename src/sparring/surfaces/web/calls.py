@@ -10,9 +10,8 @@ from typing import Any
 from sparring.contracts import errors
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject, plain
-from sparring.operations.activity.log import LoggedCall, note_refusal
-from sparring.operations.operation import Caller, Operation, Role
-from sparring.operations.registry import all_operations
+from sparring.operations.activity_log import LoggedCall, note_refusal
+from sparring.operations.operation import Caller, Operation, Role, all_operations
 from sparring.surfaces.tools.catalogue import limit_exceeded, refusal
 
 _LOG = logging.getLogger(__name__)

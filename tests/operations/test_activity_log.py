@@ -15,15 +15,14 @@ from sparring.contracts.errors import (
     RunNotFound,
     SparringError,
 )
-from sparring.operations.activity import log
-from sparring.operations.activity.log import activity_log, starts_today
-from sparring.operations.activity.reading import (
+from sparring.operations import activity_log as log
+from sparring.operations.activity import (
     VerifyActivity,
     verify_activity,
 )
-from sparring.operations.operation import Caller, NoArguments
+from sparring.operations.activity_log import activity_log, starts_today
+from sparring.operations.operation import Caller, NoArguments, all_operations
 from sparring.operations.permissions import show_limits
-from sparring.operations.registry import all_operations
 from sparring.operations.run_control import ResumeRun, resume_run, stop_run
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from sparring.contracts.errors import NotPermitted, SparringError
-from sparring.operations.activity.log import activity_log, starts_today
-from sparring.operations.activity.reading import (
+from sparring.operations.activity import (
     ShowActivity,
     VerifyActivity,
     show_activity,
     verify_activity,
 )
+from sparring.operations.activity_log import activity_log, starts_today
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity.log import CallOutcome, activity_log
+from sparring.operations.activity_log import CallOutcome, activity_log
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 
 

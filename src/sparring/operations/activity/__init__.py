@@ -1,1 +1,0 @@
-"""The activity log: all calls that change state, and operators' refused calls."""
