@@ -21,7 +21,7 @@ from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.rollouts import Message
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, family_named
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import locate
 
 FAMILIES = {"smollm2": "smollm2", "tiny": "qwen3"}
 NUMBERS = range(100, 140)

@@ -32,7 +32,7 @@ from openai import AsyncOpenAI
 from sparring import Suite, Trainer, evaluate, failed, measure, passed, tool
 from sparring.contracts.policies import ParsedCall, Reply, Sampling
 from sparring.policies.families import family_named
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import locate
 from sparring.policies.tool_calls import TaggedJson
 
 ROOT = Path(__file__).resolve().parents[1]

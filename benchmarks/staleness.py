@@ -37,7 +37,7 @@ from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.engine.trainer import PolicyTrainer
 from sparring.policies.families import family_named
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import locate
 
 BAR, LARGEST_GAP, CUT_OFF = 1.6, 1e-4, 3.0
 GROUP, CASES, VALIDATION = 4, 2, 48

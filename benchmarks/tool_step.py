@@ -29,7 +29,7 @@ from alternating import Alternation
 from sparring import Suite, Trainer, failed, measure, passed
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.policies.families import family_named
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import locate
 
 BAR, QUICK_BAR = 4.0, 2.5
 STEPS, GROUP, CASES, SECONDS = 8, 4, 4, 0.2

@@ -22,9 +22,9 @@ import torch
 
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.caches import TurnCache
 from sparring.policies.generation import generate
 from sparring.policies.transformers_policy import TransformersPolicy
-from sparring.policies.turn_cache import TurnCache
 
 TURNS, RESULT, BAR = 5, 20, 2.0
 BUDGET = 8 * 2**30

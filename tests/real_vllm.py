@@ -1,4 +1,4 @@
-"""Real vLLM servers on a CPU, for tests with the mark `vllm` (see test_vllm_policy.py)."""
+"""Real vLLM servers on a CPU, for tests with the mark `vllm` (see policies/test_real_vllm.py)."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from sparring.api.evaluation import evaluate
 from sparring.contracts.errors import InvalidInput, RunChanged, SparringError
 from sparring.contracts.policies import SampleRequest
 from sparring.jobs.run_lock import hold_run
-from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.policies.transformers_policy import LockstepBatches
 from sparring.run_folder import RunFolder
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite

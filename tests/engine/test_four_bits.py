@@ -8,8 +8,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from sparring.policies.pretrained import load_weights
-from sparring.policies.quantized_base import quantization_of
+from sparring.policies.pretrained import load_weights, quantization_of
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.shipping.artefacts import write_merged
 from sparring.shipping.source import open_source

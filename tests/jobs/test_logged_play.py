@@ -22,8 +22,8 @@ from sparring.measures import MeasureSet
 from sparring.measures.builtin import length
 from sparring.player import Play, Played
 from sparring.policies.codec import ChatCodec
-from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
+from sparring.policies.transformers_policy import LockstepBatches
 from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
 

@@ -12,8 +12,8 @@ from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import CallFailure, Ending, RolloutKey
 from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
-from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.policies.transformers_policy import LockstepBatches
 from tests.rollouts import call, play_script
 
 

@@ -36,8 +36,8 @@ from sparring.player.player import ConcurrentPlayer, SharedOpening, Slots
 from sparring.player.tools import formats_exceptions
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
-from sparring.policies.lockstep import LockstepBatches
 from sparring.policies.scripted_policy import ScriptedPolicy
+from sparring.policies.transformers_policy import LockstepBatches
 from sparring.threads import run_in_own_loop
 from tests.conftest import FAMILIES
 from tests.rollouts import call, play_script, rollout

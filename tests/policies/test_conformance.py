@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.models.templates import trl_template, without_generation_tags
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import TABLE, family_named
-from sparring.policies.recognition import own_template, recognise
+from sparring.policies.families import TABLE, family_named, recognise, template_of
 from tests.policies.family_codecs import WITH_TOOLS, WITHOUT_TOOLS, codec_of, special_tokens
 from tests.policies.real_vocabularies import REAL
 
@@ -351,7 +350,7 @@ def test_without_tools_the_first_prompt_is_the_models_own(name: str) -> None:
 @ALL
 def test_the_family_is_recognised_by_its_models_own_templates_and_by_its_own(name: str) -> None:
     tokenizer = codec_of(name).tokenizer
-    before = own_template(tokenizer)
+    before = template_of(tokenizer)
     try:
         trained = family_named(name).template
         for own in [*own_texts(name), trained, without_generation_tags(trained)]:

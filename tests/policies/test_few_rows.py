@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from sparring.policies.few_rows import few_rows
+from sparring.policies.cpu_forward import few_rows
 
 pytestmark = pytest.mark.skipif(
     not torch.backends.mkl.is_available(), reason="rows are reordered for MKL only"

@@ -5,9 +5,8 @@ import torch
 
 from sparring.contracts.policies import Finish, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.caches import TurnCache, sharing_groups
 from sparring.policies.generation import generate
-from sparring.policies.prefixes import sharing_groups
-from sparring.policies.turn_cache import TurnCache
 
 
 def request(prompt, index=0, *, temperature=1.0, max_tokens=24, case="c"):

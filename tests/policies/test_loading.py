@@ -13,7 +13,7 @@ from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.families import family_named
 from sparring.policies.loading import load_codec, load_policy
 from sparring.policies.transformers_policy import TransformersPolicy
-from sparring.policies.vllm_policy import VllmPolicy
+from sparring.policies.vllm_server import VllmPolicy
 from tests.families import FORGETFUL
 
 SERVER = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="served")

@@ -2,11 +2,26 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from sparring.contracts.errors import UnknownModel
-from sparring.policies.pretrained import load_positions, load_tokenizer, load_weights
+from sparring.contracts.errors import InvalidInput, MissingPackage, UnknownModel
+from sparring.contracts.kinds import Form
+from sparring.policies.pretrained import (
+    load_positions,
+    load_rounded,
+    load_tokenizer,
+    load_weights,
+    quantization_of,
+    record_quantization,
+    resolve_model_name,
+)
+from sparring.run_folder.files import write_json
+from sparring.shipping.artefacts import chosen_forms
 
 CODE = "raise SystemExit('this must never run')\n"
 
@@ -34,3 +49,94 @@ def test_a_model_that_is_not_there_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UnknownModel, match="cannot be loaded"):
         load_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "Qwen/Qwen3-0.6B",
+        "hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0",
+        "litellm/ollama_chat/hf.co/Qwen/Qwen3-0.6B-GGUF:Q8_0",
+        "ollama_chat/hf.co/Qwen/Qwen3-0.6B-GGUF",
+        "https://huggingface.co/Qwen/Qwen3-0.6B",
+    ],
+)
+def test_every_way_of_writing_a_name_means_one_model(written):
+    assert resolve_model_name(written).text == "Qwen/Qwen3-0.6B"
+
+
+def test_a_folder_with_a_model_is_taken_as_it_is(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve_model_name(str(tmp_path)).text == str(tmp_path)
+
+
+@pytest.mark.parametrize("written", ["gpt-5", "", "a/b/c", "../../etc", "Qwen/"])
+def test_anything_else_is_refused_with_the_ways_to_write_it(written):
+    with pytest.raises(UnknownModel, match=r"Qwen/Qwen3-0\.6B"):
+        resolve_model_name(written)
+
+
+def run_folder(runs, name, kind="train"):
+    (runs / name).mkdir(parents=True)
+    (runs / name / "spec.json").write_text(json.dumps({"kind": kind}))
+
+
+def test_the_end_of_a_run_s_id_means_the_training_and_not_its_proof(tmp_path):
+    run_folder(tmp_path, "talk-20261116-184334-8542")
+    run_folder(tmp_path, "proof-talk-20261116-184334-8542", kind="prove")
+    with pytest.raises(UnknownModel, match="talk-20261116-184334-8542 has no checkpoint yet"):
+        resolve_model_name(f"{tmp_path}/8542")
+
+
+def test_an_id_that_several_runs_or_none_end_with_is_refused(tmp_path):
+    for day in ("16", "17"):
+        run_folder(tmp_path, f"talk-202611{day}-184334-8542")
+    with pytest.raises(UnknownModel, match=r"8542: talk-20261116.*, talk-20261117"):
+        resolve_model_name(f"{tmp_path}/8542")
+    with pytest.raises(UnknownModel, match=r"names no training run; .* 77fe: none"):
+        resolve_model_name(f"{tmp_path}/77fe")
+
+
+FOUR_BITS = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
+
+
+def model(config: dict[str, Any] | None) -> Any:
+    own = SimpleNamespace(to_dict=lambda: config) if config else None
+    return SimpleNamespace(config=SimpleNamespace(quantization_config=own))
+
+
+def test_a_checkpoint_states_how_its_base_was_rounded(tmp_path: Path) -> None:
+    record_quantization(model(FOUR_BITS), tmp_path)
+    assert quantization_of(tmp_path) == FOUR_BITS
+
+
+def test_a_checkpoint_of_an_unrounded_base_states_nothing(tmp_path: Path) -> None:
+    record_quantization(model(None), tmp_path)
+    record_quantization(SimpleNamespace(config=SimpleNamespace()), tmp_path)
+    record_quantization(model({"quant_method": "gptq", "bits": 4}), tmp_path)
+    own = SimpleNamespace(quantization_config={"quant_method": "fp8"})
+    record_quantization(SimpleNamespace(config=own), tmp_path)
+    assert quantization_of(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_bitsandbytes_the_package_is_named_and_nothing_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes", None)
+    record_quantization(model(FOUR_BITS), tmp_path)
+    write_json(tmp_path / "adapter_config.json", {"base_model_name_or_path": "nobody/nothing"})
+    for load in (
+        lambda: load_rounded("nobody/nothing", FOUR_BITS),
+        lambda: load_weights(str(tmp_path)),
+    ):
+        with pytest.raises(MissingPackage, match=r"trained on a 4-bit base.*bitsandbytes"):
+            load()
+
+
+def test_the_adapter_of_a_rounded_base_is_shipped_merged_only(tmp_path: Path) -> None:
+    record_quantization(model(FOUR_BITS), tmp_path)
+    source: Any = SimpleNamespace(checkpoint=tmp_path, is_adapter=True)
+    assert chosen_forms([], source) == (Form.MERGED, Form.GGUF)
+    with pytest.raises(InvalidInput, match="use --form merged,gguf"):
+        chosen_forms([Form.ADAPTER], source)

@@ -14,8 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers import AutoTokenizer
 
 from sparring.models.tiny import CHATML, LLAMA, build_tokenizer
-from sparring.policies.families import family_named
-from sparring.policies.recognition import recognise
+from sparring.policies.families import family_named, recognise
 from sparring.shipping.template import (
     chat_messages,
     generation_config,

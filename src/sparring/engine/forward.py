@@ -20,7 +20,7 @@ import trl.trainer.utils as trl_utils
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from sparring.policies.prefixes import WORTH_SHARING, common_prefix, has_sliding_window
+from sparring.policies.caches import WORTH_SHARING, common_prefix, has_sliding_window
 
 _TOKENS_PER_TILE = 128
 

@@ -54,7 +54,7 @@ from sparring.learning.engine import (
     Stream,
 )
 from sparring.learning.rows import LearningRollout, masked_row
-from sparring.policies.quantized_base import record_quantization, widen_adapter
+from sparring.policies.pretrained import record_quantization, widen_adapter
 from sparring.run_folder.checkpoint_list import DIFFICULTY, IN_PLAY, IN_PLAY_WEIGHTS, Checkpoint
 from sparring.run_folder.files import read_json, write_json
 

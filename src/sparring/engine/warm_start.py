@@ -20,7 +20,7 @@ from sparring.engine.pass_memory import PassSize
 from sparring.learning.batches import BatchPlan, largest_divisor
 from sparring.learning.checkpoints import Checkpoints
 from sparring.learning.rows import LearningRow
-from sparring.policies.quantized_base import record_quantization
+from sparring.policies.pretrained import record_quantization
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer, SFTTrainer

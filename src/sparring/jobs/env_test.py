@@ -44,8 +44,7 @@ from sparring.player.trial_round import longest_cases, play_unjudged, trial_roun
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.families import Family
 from sparring.policies.loading import load_codec, load_policy
-from sparring.policies.model_names import DEVELOPMENT_MODELS
-from sparring.policies.pretrained import load_positions
+from sparring.policies.pretrained import DEVELOPMENT_MODELS, load_positions
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.sandbox import workspaces
 from sparring.suites import Suite

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sparring.contracts.errors import SettingError, SparringError
 from sparring.contracts.training import SamplingServers, TrainSpec
-from sparring.policies.model_names import locate
+from sparring.policies.pretrained import locate
 from sparring.run_folder import RunFolder
 from sparring.run_folder.server_list import JoinedServers
 

@@ -23,7 +23,7 @@ from sparring.player import Play, Player
 from sparring.player.function_player import FunctionPlayer, RolloutFunction
 from sparring.player.trial_round import longest_cases, trial_round
 from sparring.player.worlds import end_world
-from sparring.policies.prefixes import common_prefix
+from sparring.policies.caches import common_prefix
 from sparring.policies.scripted_policy import Script, ScriptedPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.orders import Orders

@@ -17,11 +17,16 @@ import torch
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
 from sparring.cpu import release_freed_memory
-from sparring.policies.few_rows import few_rows
-from sparring.policies.grouped_attention import grouped_attention
-from sparring.policies.growing_cache import growing_cache
-from sparring.policies.prefixes import common_prefix, sharing_groups
-from sparring.policies.turn_cache import StoredTurn, TurnCache, TurnCopy, can_store
+from sparring.policies.caches import (
+    StoredTurn,
+    TurnCache,
+    TurnCopy,
+    can_store,
+    common_prefix,
+    growing_cache,
+    sharing_groups,
+)
+from sparring.policies.cpu_forward import few_rows, grouped_attention
 
 
 @dataclass(slots=True)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
-from sparring.policies.families import Family, family_named
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family, family_named, recognise
 from sparring.policies.pretrained import load_tokenizer
-from sparring.policies.recognition import recognise
-
-if TYPE_CHECKING:
-    from sparring.policies.codec import ChatCodec
 
 
 def load_codec(model: str, declared: Family | None = None) -> ChatCodec:
     """Load a model's tokenizer and chat format, without its weights."""
-    from sparring.policies.codec import ChatCodec
-
     tokenizer = load_tokenizer(model)
     return ChatCodec(tokenizer, declared or recognise(tokenizer))
 
@@ -61,7 +56,7 @@ def load_policy(
         tokenizer = load_tokenizer(model)
         family = family_of(spec, tokenizer, declared)
         if spec.kind == "vllm":
-            from sparring.policies.vllm_policy import VllmPolicy
+            from sparring.policies.vllm_server import VllmPolicy
 
             return VllmPolicy(spec.endpoints[0], tokenizer, family)
         from sparring.policies.transformers_policy import TransformersPolicy

@@ -1,4 +1,5 @@
-"""A client of one vLLM server: samples from token ids, and loads adapters and whole weights.
+"""One vLLM server: a client, which samples from token ids and loads adapters and whole weights, and
+the policy of a server that somebody else runs.
 
 The server must run with `--logprobs-mode processed_logprobs`, so that it returns log-probabilities
 of the temperature-scaled softmax.
@@ -6,14 +7,22 @@ of the temperature-scaled softmax.
 
 from __future__ import annotations
 
+import asyncio
+import time
 from array import array
 from http import HTTPStatus
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import Finish, PublishedWeights, Sample, SampleRequest
+from sparring.contracts.specs import EndpointSpec
+from sparring.policies.codec import ChatCodec
+from sparring.policies.families import Family
 from sparring.policies.json_http import ConnectionBroken, JsonHttp, JsonReply
+from sparring.secrets import read_key
 
+_WAIT_SECONDS = 120.0
+_RETRY_SECONDS = 0.5
 _CONTROL_SECONDS = 300.0
 _UNAVAILABLE = frozenset({408, 429, 500, 502, 503, 504})
 
@@ -173,3 +182,41 @@ class VllmServer:
             )
         finish = Finish.STOP if choice.get("finish_reason") == "stop" else Finish.LENGTH
         return Sample(array("i", ids), array("f", logprobs), finish)
+
+
+class VllmPolicy:
+    """Samples from one vLLM server. Requests are sent immediately; the server batches them."""
+
+    samples_in_lockstep = False
+
+    def __init__(self, endpoint: EndpointSpec, tokenizer: Any, family: Family) -> None:
+        self.name = endpoint.model
+        self.codec = ChatCodec(tokenizer, family)
+        self._stop_ids = sorted(self.codec.stop_ids)
+        key = read_key(endpoint.key_variable)
+        self._server = VllmServer(
+            endpoint.base_url, key=key.get_secret_value() if key else None, seconds=600.0
+        )
+
+    def join(self) -> None:
+        """Do nothing: the server batches requests."""
+
+    def leave(self) -> None:
+        """Do nothing: the server batches requests."""
+
+    async def sample(self, request: SampleRequest) -> Sample:
+        """Return the server's sample. An unavailable server is retried for 120 s, then
+        InfrastructureError is raised."""
+        give_up_at = time.monotonic() + _WAIT_SECONDS
+        while True:
+            try:
+                sample = await self._server.complete(self.name, request, self._stop_ids)
+            except ServerUnavailable as error:
+                if time.monotonic() > give_up_at:
+                    raise InfrastructureError(
+                        f"{error}; the vLLM server did not answer for {_WAIT_SECONDS:g} s: check "
+                        "its address and its log"
+                    ) from error
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return sample

@@ -23,7 +23,7 @@ from sparring.contracts.errors import (
     UnknownArchitecture,
 )
 from sparring.contracts.kinds import Form
-from sparring.policies.quantized_base import quantization_of
+from sparring.policies.pretrained import quantization_of
 from sparring.run_folder.files import read_json, write_json, write_text
 from sparring.shipping import llama_cpp
 from sparring.shipping.folder import WORK, ShipFolder

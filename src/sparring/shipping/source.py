@@ -11,9 +11,14 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput, UnknownFamily
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family
-from sparring.policies.model_names import locate
-from sparring.policies.pretrained import load_tokenizer, load_weights, max_positions_of
-from sparring.policies.quantized_base import load_rounded, quantization_of
+from sparring.policies.pretrained import (
+    load_rounded,
+    load_tokenizer,
+    load_weights,
+    locate,
+    max_positions_of,
+    quantization_of,
+)
 from sparring.run_folder.layout import existing_folder
 
 ADAPTER_CONFIG = "adapter_config.json"
@@ -85,7 +90,7 @@ def open_source(checkpoint: Path, base: str, family: Family | None) -> Source:
 def _family_of(tokenizer: Any, base: str) -> Family:
     """Recognise the family by the checkpoint's template, or by the base's template if the former is
     unknown."""
-    from sparring.policies.recognition import recognise
+    from sparring.policies.families import recognise
 
     try:
         return recognise(tokenizer)

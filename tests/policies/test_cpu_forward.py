@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from sparring.policies.grouped_attention import grouped_attention
-from sparring.policies.growing_cache import growing_cache
+from sparring.policies.caches import growing_cache
+from sparring.policies.cpu_forward import grouped_attention
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,9 @@ from sparring.contracts.rollouts import RolloutKey
 from sparring.contracts.specs import EndpointSpec
 from sparring.models.cache import development_model
 from sparring.policies.codec import ChatCodec
-from sparring.policies.families import family_named
-from sparring.policies.vllm_policy import VllmPolicy
+from sparring.policies.families import family_named, recognise
+from sparring.policies.pretrained import load_tokenizer
+from sparring.policies.vllm_server import VllmPolicy
 from tests.real_vllm import RealServer
 from tests.servers import ChatServer
 
@@ -28,6 +29,11 @@ ROOT = Path(__file__).parents[2]
 def request(prompt, case="c", temperature=0.7):
     key = SampleKey(RolloutKey(0, 0, case, 0), 0)
     return SampleRequest(key, array("i", prompt), Sampling(temperature, 40))
+
+
+def policy_of(server: EndpointSpec) -> VllmPolicy:
+    tokenizer = load_tokenizer(server.model)
+    return VllmPolicy(server, tokenizer, recognise(tokenizer))
 
 
 def test_a_server_that_returns_no_token_ids_is_refused(codecs):
@@ -62,15 +68,13 @@ def test_log_probabilities_are_those_of_the_temperature_scaled_softmax(server):
     import torch
     from transformers import AutoModelForCausalLM
 
-    policy = VllmPolicy.load(server, server.model)
+    policy = policy_of(server)
     model = AutoModelForCausalLM.from_pretrained(server.model, dtype=torch.float32)
     prompt = policy.codec._tokenise(
         "<|im_start|>user\nName three rivers.<|im_end|>\n<|im_start|>assistant\n"
     )[0]
     for temperature in (0.7, 1.3):
-        sample = asyncio.run(
-            VllmPolicy.load(server, server.model).sample(request(prompt, temperature=temperature))
-        )
+        sample = asyncio.run(policy_of(server).sample(request(prompt, temperature=temperature)))
         whole = torch.tensor([[*prompt, *sample.ids]])
         with torch.inference_mode():
             logits = model(input_ids=whole).logits[0, len(prompt) - 1 : -1] / temperature
@@ -86,7 +90,7 @@ def test_log_probabilities_are_those_of_the_temperature_scaled_softmax(server):
 @pytest.mark.timeout(900)
 def test_more_prompts_at_once_than_a_batch_can_hold_are_all_answered(server):
     """vLLM computes prompts in parts to fill its batches, which ends a server on a CPU."""
-    policy = VllmPolicy.load(server, server.model)
+    policy = policy_of(server)
     prompts = [[*range(20 + number, 920 + number)] for number in range(12)]
 
     async def play():
@@ -108,7 +112,7 @@ def test_the_calculator_is_played_by_token_ids(server, tmp_path):
         environment.agent(),
         environment.suite(),
         environment.measures,
-        policy=VllmPolicy.load(server, server.model),
+        policy=policy_of(server),
         cases=64,
         max_completion_length=96,
         in_flight=32,

@@ -1,21 +1,103 @@
-"""Caches that rollouts keep between turns: the same log-probabilities, within a budget."""
-
 from __future__ import annotations
 
 import asyncio
+import weakref
 from array import array
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import DynamicCache, Qwen3Config
+from transformers.cache_utils import DynamicLayer
 
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
+from sparring.policies.caches import (
+    WORTH_SHARING,
+    GrowingLayer,
+    StoredTurn,
+    TurnCache,
+    TurnCopy,
+    _shared_length,
+    bytes_per_token,
+    common_prefix,
+    growing_cache,
+    has_sliding_window,
+    sharing_groups,
+)
 from sparring.policies.generation import generate
-from sparring.policies.turn_cache import StoredTurn, TurnCache, TurnCopy, _shared_length
+from sparring.policies.pretrained import load_weights
+
+adding = st.tuples(st.just("add"), st.integers(1, 90))
+selecting = st.tuples(st.just("select"), st.lists(st.integers(0, 1), min_size=1, max_size=3))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.one_of(adding, selecting), min_size=1, max_size=12))
+def test_it_holds_what_the_cache_of_transformers_holds(steps):
+    plain, growing = DynamicLayer(), GrowingLayer()
+    torch.manual_seed(0)
+    rows = 2
+    for what, how in [("add", 3), *steps]:
+        if what == "add":
+            new = torch.randn(2, rows, 2, how, 4)
+            wanted, found = plain.update(*new), growing.update(*new)
+            assert torch.equal(wanted[0], found[0])
+            assert torch.equal(wanted[1], found[1])
+        else:
+            index = torch.tensor([each % rows for each in how])
+            plain.batch_select_indices(index)
+            growing.batch_select_indices(index)
+            rows = len(how)
+        assert growing.get_seq_length() == plain.get_seq_length()
+
+
+def test_a_token_is_added_without_copying_the_rest():
+    layer = GrowingLayer()
+    layer.update(*torch.randn(2, 1, 2, 100, 4))
+    before = layer.keys.data_ptr()
+    for _ in range(50):
+        layer.update(*torch.randn(2, 1, 2, 1, 4))
+    assert layer.keys.data_ptr() == before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.reorder_cache(torch.tensor([1])),
+        lambda layer: layer.batch_select_indices(torch.tensor([1])),
+        lambda layer: layer.batch_repeat_interleave(2),
+    ],
+)
+def test_rows_that_were_removed_or_repeated_free_what_they_were_in(change):
+    layer = GrowingLayer()
+    layer.update(*torch.randn(2, 3, 2, 100, 4))
+    buffers = [weakref.ref(layer.keys._base), weakref.ref(layer.values._base)]
+    change(layer)
+    assert [buffer() for buffer in buffers] == [None, None]
+
+
+def test_layers_with_a_window_stay_as_they_are():
+    kinds = ["full_attention", "sliding_attention"]
+    config = Qwen3Config(
+        num_hidden_layers=2, layer_types=kinds, sliding_window=8, use_sliding_window=True
+    )
+    made = growing_cache(config)
+    assert type(made.layers[0]) is GrowingLayer
+    assert type(made.layers[1]) is type(DynamicCache(config=config).layers[1])
+
+
+def test_a_token_takes_the_bytes_that_its_cache_holds(tiny_folder):
+    model = load_weights(str(tiny_folder)).eval()
+    with torch.inference_mode():
+        cache = model(input_ids=torch.ones(1, 10, dtype=torch.long), use_cache=True).past_key_values
+    held = sum(each.nbytes for layer in cache.layers for each in (layer.keys, layer.values))
+    assert bytes_per_token(model) == held / 10
+
 
 STOPS = frozenset(range(0, 509, 8))  # a random model ends its turns only if many tokens end one
 
@@ -226,7 +308,73 @@ def test_the_shared_beginning_leaves_a_token_to_compute(
 
 @pytest.mark.parametrize("layers", [["sliding"], []])
 def test_only_caches_that_keep_every_token_are_stored(layers: list[str]) -> None:
-    from sparring.policies.turn_cache import can_store
+    from sparring.policies.caches import can_store
 
     cache = type("Cache", (), {"layers": [object() for _ in layers]})()
     assert can_store(cache) is not bool(layers)
+
+
+few_tokens = st.lists(st.integers(0, 2), max_size=30)
+
+
+@given(few_tokens, st.lists(few_tokens.filter(bool), min_size=1, max_size=5))
+def test_the_prefix_is_common_and_the_longest_that_leaves_each_a_token(
+    shared: list[int], rests: list[list[int]]
+) -> None:
+    prompts = [[*shared, *rest] for rest in rests]
+    length = common_prefix(prompts)
+    assert length == 0 or length >= WORTH_SHARING
+    assert len({tuple(prompt[:length]) for prompt in prompts}) == 1
+    assert all(length < len(prompt) for prompt in prompts)
+    if len(shared) >= WORTH_SHARING:
+        assert length >= len(shared)
+    if length:
+        is_at_limit = length + 1 == min(map(len, prompts))
+        assert is_at_limit or len({prompt[length] for prompt in prompts}) > 1
+
+
+def test_a_prefix_that_is_too_short_is_not_shared() -> None:
+    prefix = list(range(WORTH_SHARING))
+    assert common_prefix([[*prefix, 1], [*prefix, 2]]) == WORTH_SHARING
+    assert common_prefix([[*prefix[1:], 1], [*prefix[1:], 2]]) == 0
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_equal_prompts_keep_their_last_token_for_themselves(count: int) -> None:
+    assert common_prefix([list(range(40))] * count) == 39
+
+
+@pytest.mark.parametrize(
+    ("config", "slides"),
+    [
+        ({}, False),
+        ({"sliding_window": None}, False),
+        ({"sliding_window": 4096}, True),
+        ({"sliding_window": 4096, "layer_types": ["full_attention"] * 2}, False),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, True),
+        ({"layer_types": [], "sliding_window": 4096}, True),
+    ],
+)
+def test_the_layers_decide_about_a_window_where_they_are_named(
+    config: dict[str, Any], slides: bool
+) -> None:
+    assert has_sliding_window(SimpleNamespace(**config)) is slides
+
+
+@given(st.lists(few_tokens.filter(bool), min_size=1, max_size=12))
+def test_every_prompt_is_in_one_group(prompts: list[list[int]]) -> None:
+    groups = sharing_groups(prompts)
+    assert sorted(place for group in groups for place in group) == list(range(len(prompts)))
+    assert all(group == sorted(group) for group in groups)
+
+
+def test_prompts_of_several_agents_are_grouped_by_agent() -> None:
+    price, stock = [1, *range(10, 60)], [1, *range(70, 150)]
+    prompts = [[*(price, stock)[n % 2], 200 + n, 5] for n in range(8)]
+    assert sharing_groups(prompts) == [[0, 2, 4, 6], [1, 3, 5, 7]]
+
+
+def test_prompts_that_have_little_in_common_stay_together() -> None:
+    assert sharing_groups([[n, *range(50)] for n in range(8)]) == [list(range(8))]
+    assert sharing_groups([[1, 2, 3]]) == [[0]]
+    assert sharing_groups([[1, 2, 3], [4, 5, 6]]) == [[0, 1]]
