@@ -280,6 +280,12 @@ class ChatPolicy(Protocol):
 Policy = TokenPolicy | ChatPolicy
 
 
+def is_token_policy(policy: Policy) -> TypeGuard[TokenPolicy]:
+    """Return whether a policy samples tokens. Unlike `isinstance` with a protocol, which takes
+    80 µs, this is fast enough for every rollout."""
+    return hasattr(policy, "sample")
+
+
 def is_played_in_lockstep(policy: Policy) -> TypeGuard[TokenPolicy]:
     """Return whether this policy's rollouts are played in blocks of fixed composition."""
-    return isinstance(policy, TokenPolicy) and policy.samples_in_lockstep
+    return is_token_policy(policy) and policy.samples_in_lockstep

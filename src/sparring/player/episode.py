@@ -147,9 +147,7 @@ class Episode:
         """Append messages that are new to the model. A tool message also sets its call's result."""
         for message in messages:
             self._messages.append(replace(message, agent=self.agent))
-            if message.call_id in self._calls:
-                call = self._calls[message.call_id]
-                self._calls[message.call_id] = replace(call, result=message.content)
+            self.note_result(message.call_id, message.content)
 
     def add_reply(self, reply: Reply, turn: Turn) -> list[RequestedCall]:
         """Record the model's reply and return its calls, with ids that are unique in the
@@ -198,7 +196,7 @@ class Episode:
 
     def note_result(self, call_id: str, result: str) -> None:
         """Set the result of a call; ignore unknown ids."""
-        if call := self._calls.get(call_id):
+        if (call := self._calls.get(call_id)) and call.result != result:
             self._calls[call_id] = replace(call, result=result)
 
     def note_failure(self, call_id: str, failure: CallFailure) -> None:

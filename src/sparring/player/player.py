@@ -15,7 +15,12 @@ from itertools import count, islice
 from typing import Any
 
 from sparring.contracts.cases import Case
-from sparring.contracts.policies import Policy, TokenPolicy, is_played_in_lockstep
+from sparring.contracts.policies import (
+    Policy,
+    TokenPolicy,
+    is_played_in_lockstep,
+    is_token_policy,
+)
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import Limits
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
@@ -230,7 +235,7 @@ class Player(ConcurrentPlayer):
         self._run_config = common_run_config()
         self._threads = DaemonThreads(self._limits.tool_threads)
         self._connections = SharedOpening(self._connected)
-        codec = policy.codec if isinstance(policy, TokenPolicy) else None
+        codec = policy.codec if is_token_policy(policy) else None
         self._stage = ToolStage(self._limits, self._threads, codec)
         route_nested_runs()
         warn_if_untested_version()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import (
@@ -30,6 +30,7 @@ from sparring.contracts.policies import (
     SampleRequest,
     Sampling,
     TokenPolicy,
+    is_token_policy,
 )
 from sparring.contracts.rollouts import (
     Message,
@@ -274,14 +275,11 @@ class Recorder:
         self.name = policy.name
         self.turns: list[SampledTurn] = []
         self._episode = episode
+        self._policy = policy
         self.token_policy: TokenPolicy | None = None
-        self._chat_policy: ChatPolicy | None = None
-        # `isinstance` with a protocol takes 80 µs, too long for every call.
-        if isinstance(policy, TokenPolicy):
+        if is_token_policy(policy):
             self.token_policy = policy
             self._writer = PromptWriter(policy.codec, find, episode.tool_of)
-        else:
-            self._chat_policy = policy
 
     def begin(
         self,
@@ -334,8 +332,7 @@ class Recorder:
             turn.is_hidden = not policy.codec.is_kept(reply, sample.ids)
             answer = Answer(reply, sample.finish, turn.start, len(sample.ids))
         else:
-            assert self._chat_policy is not None
-            chat = await self._chat_policy.reply(
+            chat = await cast("ChatPolicy", self._policy).reply(
                 ChatRequest(
                     key,
                     call.messages,

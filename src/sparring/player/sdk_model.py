@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NoReturn
 
 from agents import (
@@ -184,6 +185,7 @@ class EpisodeModel(RunModel):
         return call, sampled
 
 
+@cache
 def common_run_config() -> RunConfig:
     """Return the run config that all rollouts copy. The calls of one turn run one at a time."""
     return RunConfig(

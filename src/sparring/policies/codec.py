@@ -32,6 +32,7 @@ from sparring.policies.families import Family
 _SLOT = "SPARRINGxSLOTx"
 _FIRST_STAND_IN = 0x10F000  # in the last private-use plane, which ordinary text does not use
 _CHARACTERS_PER_TOKEN = 16
+_CACHED_TEXT = 2048  # characters of a continuation whose tokens are kept
 _UNKNOWN_TOOL = "unknown"
 _begin, _end = itemgetter(0), itemgetter(1)
 
@@ -69,6 +70,7 @@ class ChatCodec:
         )
         self._continuations = Continuations(family, lambda messages: self._render(messages, None))
         self._cached_prompt = lru_cache(maxsize=512)(self._encode_prompt)
+        self._cached_tokens = lru_cache(maxsize=512)(self._tokenise)
 
     @property
     def digest(self) -> str:
@@ -121,7 +123,9 @@ class ChatCodec:
             body = self._continuations.body(message.role, self._escape(message.content))
             ranges.append((len(text), len(text) + len(body)))
             text += body
-        ids, offsets = self._tokenise(text)
+        # The rollouts of a group often get the same results.
+        tokenise = self._cached_tokens if len(text) <= _CACHED_TEXT else self._tokenise
+        ids, offsets = tokenise(text)
         return Encoded(ids, _body_spans(offsets, ranges))
 
     def tokens_in(self, text: str) -> int:

@@ -21,6 +21,15 @@ _ARGUMENT_KEYS = ("arguments", "parameters")
 _MAX_DEPTH = 64  # validators and templates recurse; real arguments are far less deep
 
 
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+# `json.loads` and `json.dumps` with these options make a decoder or an encoder at every call.
+_DECODER = json.JSONDecoder(strict=False, parse_constant=_reject_constant)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+
+
 class ToolCallFormat(Protocol):
     """Reads and writes the tool calls of a family."""
 
@@ -127,7 +136,7 @@ def arguments_problem(tool: str, arguments: JsonObject) -> str:
 def read_call(body: str, arguments_key: str) -> ParsedCall | str:
     """Return the call in a JSON text, or an error text."""
     try:
-        value = json.loads(body, strict=False, parse_constant=_reject_constant)
+        value = _DECODER.decode(body)
         if not isinstance(value, dict):
             return f"a tool call must be a JSON object, not {type(value).__name__}"
         name = value.get("name")
@@ -148,7 +157,7 @@ def read_call(body: str, arguments_key: str) -> ParsedCall | str:
 def read_arguments(name: str, text: str, arguments_key: str = "arguments") -> ParsedCall | str:
     """Return the call of a tool with arguments given as JSON text, or an error text."""
     try:
-        arguments = json.loads(text, strict=False, parse_constant=_reject_constant)
+        arguments = _DECODER.decode(text)
     except RecursionError:
         return "a tool call is nested too deeply"
     except ValueError as error:
@@ -166,7 +175,7 @@ def call_of(name: str, arguments: Any, arguments_key: str = "arguments") -> Pars
     if problem := arguments_problem(name, arguments):
         return problem
     try:
-        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+        written = _ENCODER.encode(arguments)
     except ValueError:  # such as 1e999, which Python reads as infinity
         return f"the {arguments_key} of {name} contain a number that is too large"
     return ParsedCall(clean_text(name), clean_text(written))
@@ -192,7 +201,3 @@ def _is_deeper_than(value: Any, depth: int) -> bool:
         if not level:
             return False
     return True
-
-
-def _reject_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
