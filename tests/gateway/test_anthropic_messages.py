@@ -6,7 +6,7 @@ import pytest
 
 from sparring.contracts.rollouts import Ending, Message, RequestedCall
 from sparring.gateway.anthropic_messages import AnthropicMessages
-from sparring.gateway.calls import FinishReason, ModelReply, Refused
+from sparring.gateway.wire import FinishReason, ModelReply, Refused
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.gateway.plain_loop import SYSTEM, use
 from tests.gateway.playing import (

@@ -7,9 +7,9 @@ import pytest
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.chat_completions import ChatCompletions
-from sparring.gateway.recent import RecentRequest
+from sparring.gateway.sessions import RecentRequest
+from sparring.gateway.wire import FinishReason, ModelReply, Refused
 from tests.gateway.playing import TOOLS
 
 FORMAT = ChatCompletions()

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from sparring.gateway.calls import Refused
 from sparring.gateway.http import Disconnected, Request, Response
+from sparring.gateway.wire import Refused
 
 DISCONNECT = {"type": "http.disconnect"}
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import Message
-from sparring.gateway.calls import Refused
 from sparring.gateway.wire import (
+    Refused,
     WireCall,
     chosen_tool,
     event,

@@ -36,7 +36,7 @@ from sparring.player import Play, Player
 from sparring.player.episode import Episode
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.recorder import Recorder, rows_of
-from sparring.player.sdk_model import EpisodeModel, common_run_config
+from sparring.player.sdk_model import EpisodeModel
 from sparring.player.tools import ToolStage
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import family_named
@@ -144,7 +144,7 @@ class SdkRuns:
         self.steps = steps
         self.recorder = recorder
         stage = ToolStage(LIMITS, DaemonThreads(1), None)
-        self.model = EpisodeModel(episode, recorder, stage, common_run_config(), temperature)
+        self.model = EpisodeModel(episode, recorder, stage, temperature)
 
     def rows(self) -> list[TokenRow]:
         return self.recorder.rows()

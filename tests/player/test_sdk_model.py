@@ -62,7 +62,7 @@ class Played:
         self.episode = Episode(RolloutKey(0, 0, "c", 0), Case("c", "question"), limits)
         recorder = Recorder(ScriptedPolicy(script, codec), self.episode)
         stage = ToolStage(limits, DaemonThreads(1), codec)
-        self.model = EpisodeModel(self.episode, recorder, stage, common_run_config(), 1.0)
+        self.model = EpisodeModel(self.episode, recorder, stage, 1.0)
 
     def turn(self, settings: ModelSettings | None = None) -> ModelResponse:
         tools: list[Tool] = [add]

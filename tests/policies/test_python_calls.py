@@ -47,7 +47,7 @@ def test_text_before_the_calls_is_the_content_and_dotted_names_stay() -> None:
         ("[f(1)]", "given by name"),
         ("[f(**{})]", "given by name"),
         ("[f(a=g())]", "not a literal value"),
-        ("[f(a=1e999)]", "not a literal value"),
+        ("[f(a=1e999)]", "a number that is too large"),
         ("[f(a=b'x')]", "not a literal value"),
         ("[f(a=", "not a list of calls"),
         ("[f(a=" + "[" * 70 + "]" * 70 + ")]", "nested deeper"),

@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.wire import (
     Body,
+    FinishReason,
+    ModelReply,
+    Refused,
     WireCall,
     chosen_tool,
     event,

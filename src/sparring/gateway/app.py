@@ -8,14 +8,12 @@ import logging
 from starlette.types import Receive, Scope, Send
 
 from sparring.gateway.anthropic_messages import AnthropicMessages
-from sparring.gateway.calls import ModelReply, Refused
+from sparring.gateway.capture import Exchange
 from sparring.gateway.chat_completions import ChatCompletions
-from sparring.gateway.exchanges import Exchange
 from sparring.gateway.http import Disconnected, Request, Response
-from sparring.gateway.mailbox import Mailbox
 from sparring.gateway.responses import Responses
-from sparring.gateway.sessions import OpenSession, Sessions
-from sparring.gateway.wire import WireCall, WireFormat
+from sparring.gateway.sessions import Mailbox, OpenSession, Sessions
+from sparring.gateway.wire import ModelReply, Refused, WireCall, WireFormat
 from sparring.player.recorder import ModelCall
 
 _BLOCKED_SECONDS = 20.0

@@ -1,7 +1,8 @@
 """The HTTP door to the recorder: finds what the calls of one rollout's session continue.
 
 Clients send their whole history as text with every call, several calls at a time, and some calls
-again. A reply that comes back unchanged keeps its sampled ids.
+again. A reply that comes back unchanged keeps its sampled ids, and a repeated call gets the earlier
+reply.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sparring.contracts.policies import Finish, Policy, Reply, SampleKey, Sampling
@@ -21,11 +22,43 @@ from sparring.contracts.rollouts import (
     RowStart,
     TokenRow,
 )
-from sparring.gateway.calls import MAIN, SUB_AGENT, FinishReason, ModelReply, Refused
-from sparring.gateway.exchanges import Exchange
+from sparring.gateway.wire import MAIN, SUB_AGENT, FinishReason, ModelReply, Refused
 from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.message_tree import MessageTree, Node, Place, TreeReply
 from sparring.player.recorder import Answer, ModelCall, Recorder, SampledTurn, all_kept
+
+
+@dataclass(slots=True, eq=False)
+class Exchange:
+    """One call and its reply. `number` is the number of earlier exchanges for equal calls.
+
+    `retry_keys` holds the idempotency keys of the call and its repeats. `is_delivered` is set if
+    the client is still connected when the response starts.
+    """
+
+    number: int
+    task: asyncio.Task[ModelReply]
+    retry_keys: frozenset[str] = frozenset()
+    is_delivered: bool = False
+
+    def answers(self, call: ModelCall) -> bool:
+        """Return whether an equal call gets this reply instead of a new one.
+
+        It does if the client marks it as a retry, if it has a known idempotency key, or if it has
+        no key and this reply is pending or undelivered. The reply of a failed call is never reused.
+        """
+        if self.task.done() and (self.task.cancelled() or self.task.exception() is not None):
+            return False
+        if call.is_retry or call.retry_key in self.retry_keys:
+            return True
+        return not self.is_delivered and not call.retry_key
+
+    def reply(self) -> ModelReply:
+        """Return the reply of a finished call; raises Refused if the call failed."""
+        if self.task.cancelled():
+            raise Refused(410, "this rollout has ended; its session takes no more calls")
+        return self.task.result()
+
 
 Label = Callable[[ModelCall], str | None]
 _GONE = 410

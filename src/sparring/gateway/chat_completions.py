@@ -8,10 +8,11 @@ from typing import Any
 
 from sparring.contracts.chat import chat_call
 from sparring.contracts.rollouts import Message, RequestedCall
-from sparring.gateway.calls import ModelReply, Refused
 from sparring.gateway.sessions import OpenSession
 from sparring.gateway.wire import (
     Body,
+    ModelReply,
+    Refused,
     WireCall,
     chosen_tool,
     event,

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
 
-from sparring.gateway.calls import Refused
+from sparring.gateway.wire import Refused
 
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 _BODY_SECONDS = 30.0

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import InfrastructureError, InvalidInput
-from sparring.gateway.case_files import case_record, case_text, session_record
-from sparring.gateway.sessions import Session
+from sparring.gateway.sessions import Session, case_record, case_text, session_record
 from sparring.threads import DaemonThreads
 
 _TAIL_BYTES = 4_000

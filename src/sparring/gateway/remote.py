@@ -11,8 +11,7 @@ from typing import Any
 import httpx2
 
 from sparring.contracts.errors import InfrastructureError
-from sparring.gateway.case_files import case_record, session_record
-from sparring.gateway.sessions import Session
+from sparring.gateway.sessions import Session, case_record, session_record
 
 _CONNECT_SECONDS = 10.0
 # In a burst of rollouts, a service with a short backlog resets connections.

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from sparring.contracts.rollouts import Message
-from sparring.gateway.calls import FinishReason, ModelReply, Refused
 from sparring.gateway.chat_completions import ChatCompletions
 from sparring.gateway.sessions import OpenSession
 from sparring.gateway.wire import (
     Body,
+    FinishReason,
+    ModelReply,
+    Refused,
     WireCall,
     chosen_tool,
     event,

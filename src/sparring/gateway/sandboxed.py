@@ -14,10 +14,9 @@ from pathlib import Path
 
 from sparring.contracts.errors import InfrastructureError, InvalidInput
 from sparring.gateway import forwarder
-from sparring.gateway.case_files import case_text
 from sparring.gateway.processes import check_exit, command_line, in_thread
 from sparring.gateway.server import GatewayServer
-from sparring.gateway.sessions import Session
+from sparring.gateway.sessions import Session, case_text
 from sparring.sandbox import Sandbox, SandboxLimits
 from sparring.sandbox import command as sandbox_command
 from sparring.sandbox.command import INSIDE, Visible

@@ -1,21 +1,91 @@
-"""Sessions: an agent calls the model with a random key, which is valid for one rollout."""
+"""Sessions: an agent calls the model with a random key, which is valid for one rollout.
+
+A call that the server's event loop reads is answered on the loop that plays the rollout, through
+its mailbox. Agents send their whole history with every call, so a request is parsed only from where
+it differs from the last one. An unchanged message is returned as the same object, so the message
+tree does not have to compare it. Programs outside this process get cases and sessions as JSON,
+without expected answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from sparring.contracts.cases import Case
 from sparring.contracts.chat import ChatMessage, chat_message
-from sparring.gateway.calls import Refused
+from sparring.contracts.rollouts import Message
 from sparring.gateway.capture import Capture
-from sparring.gateway.mailbox import Mailbox
-from sparring.gateway.recent import RecentRequest
+from sparring.gateway.wire import Refused
 from sparring.player.conversation import to_messages
+
+
+class Mailbox:
+    """Runs functions on one event loop, in the order in which other threads post them.
+
+    Waiting functions share one wakeup, because a wakeup costs a system call on both sides. A
+    function must not raise.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._is_scheduled = False
+
+    def post(self, function: Callable[[], None]) -> None:
+        """Have the loop call this function soon; raises RuntimeError if the loop is closed."""
+        self._waiting.append(function)
+        if self._is_scheduled:
+            return
+        self._is_scheduled = True
+        try:
+            self.loop.call_soon_threadsafe(self._empty)
+        except RuntimeError:
+            self._is_scheduled = False
+            self._waiting.clear()
+            raise
+
+    def _empty(self) -> None:
+        self._is_scheduled = False  # first, so that the next post wakes the loop again
+        while self._waiting:
+            self._waiting.popleft()()
+
+
+ReadMessage = Callable[[Any, str], Message]
+
+
+class RecentRequest:
+    """The messages of a session's last request, raw and parsed.
+
+    Raw messages are compared with `==`, for which 1 equals True. This is exact for Chat
+    Completions, where arguments are JSON text, but not for formats with arguments as objects.
+    """
+
+    def __init__(self) -> None:
+        self._given: list[Any] = []
+        self._messages: list[Message] = []
+
+    def messages(self, given: list[Any], read: ReadMessage, name: str) -> tuple[Message, ...]:
+        """Return the parsed messages of a request. `read(message, location)` parses each message
+        from the first that differs from the last request."""
+        same = 0
+        for message, known in zip(given, self._given, strict=False):
+            if message != known:
+                break
+            same += 1
+        new = [
+            read(message, f"{name}[{number}]")
+            for number, message in enumerate(given[same:], start=same)
+        ]
+        self._messages = [*self._messages[:same], *new]
+        self._given = given
+        return tuple(self._messages)
+
 
 _KEY_PREFIX = "sk-sparring-"
 _REMEMBERED = 100_000
@@ -118,3 +188,23 @@ def chat_messages(case: Case) -> list[ChatMessage]:
     if isinstance(case.input, str):
         return [{"role": "user", "content": case.input}]
     return [chat_message(message) for message in to_messages(case.input)]
+
+
+def case_record(case: Case) -> dict[str, Any]:
+    """Return the case as JSON values: its id, its input, and the input as chat messages."""
+    return {"id": case.id, "input": case.input, "messages": chat_messages(case)}
+
+
+def case_text(case: Case) -> str:
+    """Return the case as JSON text."""
+    return json.dumps(case_record(case), ensure_ascii=False)
+
+
+def session_record(session: Session) -> dict[str, str]:
+    """Return the URLs, the key and the model name with which a program calls the model."""
+    return {
+        "base_url": session.base_url,
+        "anthropic_base_url": session.anthropic_base_url,
+        "api_key": session.api_key,
+        "model": session.model,
+    }

@@ -1,15 +1,53 @@
-"""The protocol of wire formats, and helpers that validate fields of an untrusted request."""
+"""What all wire formats share: replies, refusals, and the checks of untrusted requests."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Any, Protocol
 
 from sparring.contracts.chat import tool_schema
-from sparring.gateway.calls import ModelReply, Refused
+from sparring.contracts.rollouts import RequestedCall
 from sparring.player.recorder import ModelCall
+
+MAIN = "main"
+SUB_AGENT = "sub-agent"
+
+
+class FinishReason(StrEnum):
+    """Why a reply ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
+
+
+class Refused(Exception):
+    """Answers a call with an HTTP error; `parameter` names the invalid field, if there is one."""
+
+    def __init__(self, status: int, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.parameter = parameter
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReply:
+    """The reply to one call. `number` is the number of its turn in the session, from 0.
+    `stopped_at` is the stop sequence that ended it, if one did."""
+
+    number: int
+    content: str
+    thinking: str
+    calls: tuple[RequestedCall, ...]
+    finish: FinishReason
+    prompt_tokens: int
+    sampled_tokens: int
+    stopped_at: str = ""
+
 
 Body = Mapping[str, Any]
 _SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "top_k")

@@ -9,6 +9,7 @@ answer and bill the call.
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import secrets
 import time
@@ -26,6 +27,7 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsa
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from sparring.contracts.errors import InvalidInput
+from sparring.player.tool_errors import ToolErrors
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +57,17 @@ ACTIVE_AGENT: ContextVar[ActiveAgent] = ContextVar(
 class RunModel(Model):
     """A model that answers for every agent of a run, including handoffs and nested runs."""
 
+    def __init__(self, errors: ToolErrors) -> None:
+        self._errors = errors
+
     def run_config(self, given: RunConfig | None) -> RunConfig:
         """Return a copy of `given`, or a new run config, that uses this model."""
-        raise NotImplementedError
+        config = copy.copy(given) if given is not None else RunConfig()
+        config.model = self
+        config.tool_not_found_behavior = "return_error_to_model"
+        config.call_model_input_filter = recording_active_agent(config.call_model_input_filter)
+        config.tool_error_formatter = self._errors.formatter(config.tool_error_formatter)
+        return config
 
     def nested(self) -> AbstractContextManager[None]:
         """Return a context manager to execute one nested run in."""

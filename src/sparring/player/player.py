@@ -28,7 +28,7 @@ from sparring.player.external_agent import AgentRun, ExternalAgent, PlayedAgent
 from sparring.player.mcp_servers import connected_servers, has_servers
 from sparring.player.nested_runs import route_nested_runs
 from sparring.player.recorder import Recorder
-from sparring.player.sdk_model import EpisodeModel, common_run_config
+from sparring.player.sdk_model import EpisodeModel
 from sparring.player.sdk_run import SdkRun, UserFunction
 from sparring.player.tools import ToolStage
 from sparring.player.trainability import refuse_unplayable, warn_if_untested_version
@@ -232,7 +232,6 @@ class Player(ConcurrentPlayer):
         self._temperature = temperature
         self._context = as_case_factory(context)
         self._user = user
-        self._run_config = common_run_config()
         self._threads = DaemonThreads(self._limits.tool_threads)
         self._connections = SharedOpening(self._connected)
         codec = policy.codec if is_token_policy(policy) else None
@@ -292,7 +291,7 @@ class Player(ConcurrentPlayer):
         if isinstance(self._agent, ExternalAgent):
             return self._agent.begin(episode, self._policy, self._temperature)
         recorder = Recorder(self._policy, episode)
-        model = EpisodeModel(episode, recorder, self._stage, self._run_config, self._temperature)
+        model = EpisodeModel(episode, recorder, self._stage, self._temperature)
         return SdkRun(self._agent, episode, recorder, model, self._user)
 
     async def _make_world(self, case: Case, episode: Episode) -> Any:

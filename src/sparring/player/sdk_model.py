@@ -6,7 +6,6 @@ metadata, headers) are ignored.
 
 from __future__ import annotations
 
-import copy
 import secrets
 import sys
 from collections.abc import Iterator, Sequence
@@ -37,7 +36,6 @@ from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.nested_runs import (
     ACTIVE_AGENT,
     RunModel,
-    recording_active_agent,
     route_nested_runs,
 )
 from sparring.player.recorder import ModelCall, Recorder, SampledTurn
@@ -68,17 +66,15 @@ class EpisodeModel(RunModel):
         episode: Episode,
         recorder: Recorder,
         stage: ToolStage,
-        common: RunConfig,
         temperature: float,
     ) -> None:
+        super().__init__(ToolErrors(episode.note_failure))
         self._episode = episode
         self._recorder = recorder
         self._stage = stage
-        self._common = common
         self._temperature = temperature
         self._tagged = TaggedTurns()
         self._outer_run = _SdkRun()
-        self._errors = ToolErrors(episode.note_failure)
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
         """Return a copy of `given`, or of the common run config, with this rollout's model, filter
@@ -86,13 +82,9 @@ class EpisodeModel(RunModel):
 
         The config is copied because constructing one takes 2 ms, as much as the rest of a turn.
         """
-        config = copy.copy(given or self._common)
-        config.model = self
+        config = super().run_config(given or common_run_config())
         config.tracing_disabled = True
-        config.tool_not_found_behavior = self._common.tool_not_found_behavior
-        config.tool_execution = self._common.tool_execution
-        config.call_model_input_filter = recording_active_agent(config.call_model_input_filter)
-        config.tool_error_formatter = self._errors.formatter(config.tool_error_formatter)
+        config.tool_execution = common_run_config().tool_execution
         return config
 
     @contextmanager
@@ -210,6 +202,7 @@ class PolicyModel(RunModel):
     """
 
     def __init__(self, policy: TokenPolicy, sampling: Sampling, seed: int | None = None) -> None:
+        super().__init__(ToolErrors())
         self._policy = policy
         self._sampling = sampling
         self._seed = secrets.randbits(31) if seed is None else seed
@@ -222,17 +215,7 @@ class PolicyModel(RunModel):
             policy, Episode(RolloutKey(self._seed, 0, "", 0), Case("", ""), unlimited)
         )
         self._tagged = TaggedTurns()
-        self._errors = ToolErrors()
         route_nested_runs()
-
-    def run_config(self, given: RunConfig | None) -> RunConfig:
-        """Return a copy of `given`, or a new run config, that uses this model."""
-        config = copy.copy(given) if given is not None else RunConfig()
-        config.model = self
-        config.tool_not_found_behavior = "return_error_to_model"
-        config.call_model_input_filter = recording_active_agent(config.call_model_input_filter)
-        config.tool_error_formatter = self._errors.formatter(config.tool_error_formatter)
-        return config
 
     async def get_response(
         self,

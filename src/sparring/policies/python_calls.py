@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from sparring.contracts.chat import ToolSchema
 from sparring.contracts.policies import ParsedCall, Reply
-from sparring.contracts.rollouts import clean_text
-from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
+from sparring.policies.tool_calls import MAX_CALLS, call_of
 
 _LONGEST = 100_000  # characters; the memory of Python's parser grows with the length
 _JSON_NAMES = {"true": True, "false": False, "null": None}
@@ -72,10 +70,7 @@ def _read_call(node: ast.expr) -> ParsedCall | str:
         if node.args or any(keyword.arg is None for keyword in node.keywords):
             return f"the arguments of {name} must be given by name"
         arguments = {str(keyword.arg): _value(keyword.value) for keyword in node.keywords}
-        if problem := arguments_problem(name, arguments):
-            return problem
-        written = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        return ParsedCall(clean_text(name), clean_text(written))
+        return call_of(name, arguments)
     except (ValueError, TypeError, RecursionError, MemoryError):
         return "an argument of a tool call is not a literal value"
 

@@ -16,8 +16,7 @@ from typing import Any
 from sparring.contracts.chat import ToolSchema
 from sparring.contracts.json import JsonObject, JsonSchema
 from sparring.contracts.policies import ParsedCall, Reply
-from sparring.contracts.rollouts import clean_text
-from sparring.policies.tool_calls import MAX_CALLS, arguments_problem
+from sparring.policies.tool_calls import MAX_CALLS, call_of
 
 _LONGEST_LITERAL = 10_000  # characters; Python's parser is slow on long expressions
 
@@ -99,11 +98,10 @@ def _parse_blocks(text: str, tools: Sequence[ToolSchema], read: Any, *, marker: 
         if isinstance(found, str):
             return Reply(content=text, malformed=found)
         name, texts = found
-        arguments = typed_arguments(name, texts, tools)
-        if problem := arguments_problem(name, arguments):
-            return Reply(content=text, malformed=problem)
-        written = clean_text(json.dumps(arguments, ensure_ascii=False))
-        calls.append(ParsedCall(clean_text(name), written))
+        call = call_of(name, typed_arguments(name, texts, tools))
+        if isinstance(call, str):
+            return Reply(content=text, malformed=call)
+        calls.append(call)
     return Reply(content=text[:first].strip(), calls=tuple(calls))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from sparring.contracts.chat import ToolSchema
-from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import ParsedCall, Reply
 from sparring.contracts.rollouts import clean_text
 
@@ -125,14 +124,6 @@ class NoCalls:
         return Reply(text.strip().removeprefix(self.before).removesuffix(self.after).strip())
 
 
-def arguments_problem(tool: str, arguments: JsonObject) -> str:
-    """Return an error text if the arguments of a call are nested too deeply, else an empty
-    string."""
-    if _is_deeper_than(arguments, _MAX_DEPTH):
-        return f"the arguments of {tool} are nested deeper than {_MAX_DEPTH} levels"
-    return ""
-
-
 def read_call(body: str, arguments_key: str) -> ParsedCall | str:
     """Return the call in a JSON text, or an error text."""
     try:
@@ -172,8 +163,8 @@ def call_of(name: str, arguments: Any, arguments_key: str = "arguments") -> Pars
         arguments = {}
     if not isinstance(arguments, dict):
         return f"the {arguments_key} of {name} must be an object, not {type(arguments).__name__}"
-    if problem := arguments_problem(name, arguments):
-        return problem
+    if _is_deeper_than(arguments, _MAX_DEPTH):
+        return f"the arguments of {name} are nested deeper than {_MAX_DEPTH} levels"
     try:
         written = _ENCODER.encode(arguments)
     except ValueError:  # such as 1e999, which Python reads as infinity
