@@ -56,7 +56,7 @@ def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: P
     first, second = policy.used
     assert first.name.startswith("run-v000000-")
     assert second.name.startswith("run-v000007-")
-    assert (second.version, second.path) == (7, tmp_path / second.name)
+    assert (second.version, second.path) == (7, str(tmp_path / second.name))
     assert sorted(each.name for each in tmp_path.iterdir()) == [first.name, second.name]
 
 
@@ -94,7 +94,7 @@ def test_what_is_published_is_the_adapter_as_peft_loads_it(
     change(adapted, 0.5)
     policy = Policy()
     Publisher(trainer_of(adapted), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
-    place = policy.used[0].path
+    place = Path(policy.used[0].path)
     config = json.loads((place / "adapter_config.json").read_text())
     assert config["base_model_name_or_path"] == str(tiny_folder)
     base = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
@@ -112,8 +112,8 @@ def test_whole_weights_are_published_with_their_configuration(
     Publisher(trainer_of(model), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     (published,) = policy.used
     assert not published.is_adapter
-    assert (published.path / "config.json").is_file()
-    state = load_file(str(published.path / "model.safetensors"))
+    assert (Path(published.path) / "config.json").is_file()
+    state = load_file(Path(published.path) / "model.safetensors")
     assert state.keys() == dict(model.named_parameters()).keys()
 
 

@@ -125,7 +125,7 @@ class InPlace(Publisher):
         super().sync()
         current = self._policy._current
         assert current is not None
-        body = {"lora_name": "policy", "lora_path": str(current.path), "load_inplace": True}
+        body = {"lora_name": "policy", "lora_path": current.path, "load_inplace": True}
         request = urllib.request.Request(
             f"{self._policy.servers[0].address}/v1/load_lora_adapter",
             json.dumps(body).encode(),
