@@ -39,18 +39,6 @@ _STYLES = {
 }
 
 
-@shows(plan_run)
-def plan_make(plan: Plan, console: Console) -> None:
-    """Print a plan."""
-    _show_plan(plan, console)
-
-
-@shows(revise_plan)
-def plan_revise(plan: Plan, console: Console) -> None:
-    """Print a plan that was made from another one."""
-    _show_plan(plan, console)
-
-
 def _show_plan(plan: Plan, console: Console) -> None:
     cost = plan.cost
     hours = "" if cost.hours is None else f"{cost.hours:g} hours: "
@@ -65,6 +53,10 @@ def _show_plan(plan: Plan, console: Console) -> None:
     ]
     console.print(facts_table((what, printable(value)) for what, value in rows))
     console.print(Text(f"sparring plan start {plan.plan}", style="bold"), soft_wrap=True)
+
+
+plan_make = shows(plan_run)(_show_plan)
+plan_revise = shows(revise_plan)(_show_plan)
 
 
 def _rollouts(cost: Cost) -> str:
