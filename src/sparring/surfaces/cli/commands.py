@@ -271,7 +271,8 @@ def refusal_of(error: ValidationError, labels: Mapping[str, str] = MappingProxyT
         label = labels.get(names[0]) if names else ""
         if label is None:
             label = f"--{names[-1].replace('_', '-')}"
-        lines.append(f"{label}: {problem['msg']}".removeprefix(": "))
+        message = problem["msg"].removeprefix("Value error, ")
+        lines.append(f"{label}: {message}".removeprefix(": "))
     return "\n".join(dict.fromkeys(lines))
 
 
