@@ -301,6 +301,15 @@ def test_events_settings_checkpoints_and_logs_are_shown(browser: Browser) -> Non
     assert "␛[31mred" in browser.text()
 
 
+def test_a_report_is_shown_and_saved_as_one_file(browser: Browser) -> None:
+    page = browser.open(f"/run/{TRAINING}/report", ".report figure canvas")
+    assert "Settings" in browser.text()
+    with page.expect_download() as started:
+        page.click("text=Save as one file")
+    assert started.value.suggested_filename == f"{TRAINING}.html"
+    assert f"<title>{TRAINING}</title>" in Path(started.value.path()).read_text()
+
+
 def test_runs_are_laid_over_each_other(browser: Browser) -> None:
     page = browser.open("/?kind=train", "text=shop-1")
     for run in (TRAINING, BELL):
