@@ -48,7 +48,8 @@ SHOP := --model smollm2 --set lora=true --set learning_rate=5e-4 --set num_gener
 	--set gradient_accumulation_steps=1 --set max_completion_length=80 --set tool_rounds=2 --set validation_cases=4
 docs-report: venv
 	rm -rf .example && mkdir .example && cp examples/shop/shop.py .example
-	cd .example && ../$(BIN)/sparring train shop --set max_steps=8 $(SHOP) || test $$? = 110
+	cd .example && ../$(BIN)/sparring train shop --no-prove --set max_steps=8 $(SHOP)
+	cd .example && ../$(BIN)/sparring prove shop --cases 24 --rollouts 1 || test $$? = 110
 	cd .example && cp $$(../$(BIN)/sparring run report proof-shop) ../docs/report.html
 
 # The app in the browser: types from the OpenAPI document, then the bundle that the package holds.
