@@ -309,10 +309,15 @@ def test_sampling_here_with_sharded_weights_is_refused(fsdp, zero):
     plugin = SimpleNamespace(zero_stage=zero) if zero else None
     sharded: Any = SimpleNamespace(
         _samples_remotely=False,
+        _settings=SimpleNamespace(warm_start=None),
+        is_sharded=lambda: True,
         is_fsdp_enabled=fsdp,
         accelerator=SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=plugin)),
     )
     with pytest.raises(SettingError, match="use sampling servers"):
-        PolicyTrainer._refuse_sharded_weights(sharded)
+        PolicyTrainer._refuse_what_sharding_breaks(sharded)
     sharded._samples_remotely = True
-    PolicyTrainer._refuse_sharded_weights(sharded)
+    PolicyTrainer._refuse_what_sharding_breaks(sharded)
+    sharded._settings.warm_start = "a run"
+    with pytest.raises(SettingError, match="warm_start does not work with sharded weights"):
+        PolicyTrainer._refuse_what_sharding_breaks(sharded)
