@@ -28,11 +28,10 @@ from typing import Any
 
 from sparring.contracts.specs import PolicySpec
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.worker import Heartbeat
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import append_event, append_state
+from sparring.run_folder.events import LOCAL_HEARTBEATS, append_event, append_state
 from sparring.run_folder.files import read_lines
-from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS
 from sparring.runs import hosts, supervisor, worker_group
 from sparring.runs.lifecycle import RunState
 from sparring.runs.worker_group import Member, WorkerGroup

@@ -44,7 +44,7 @@ def peak(rows: int, vocabulary: int) -> int:
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 from trl.trainer.utils import add_fused_lm_head
-from sparring.cpu import share_machine
+from sparring.machine import share_machine
 from sparring.engine.forward import small_tiles_on_cpu
 from sparring.engine.forward import completion_scores
 share_machine()
@@ -69,7 +69,7 @@ def growth() -> dict[str, list[float]]:
     code = """
 import sys
 if sys.argv[1] == "sparring":
-    from sparring.cpu import share_machine
+    from sparring.machine import share_machine
     share_machine()
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

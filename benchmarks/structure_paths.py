@@ -213,8 +213,8 @@ def request_to_run(place: Path) -> list[str]:
 
 
 def spec_to_training(place: Path) -> list[str]:
-    from sparring.jobs.heartbeat import Heartbeat
     from sparring.jobs.run_job import Attempt, run_job
+    from sparring.jobs.worker import Heartbeat
     from sparring.run_folder import RunFolder
 
     (path,) = [each for each in (place / "runs").iterdir() if (each / "spec.json").is_file()]

@@ -31,7 +31,7 @@ BUSY = "while True: pass"
 
 def sample(rows: int, tokens: int) -> float:
     """Return the seconds to sample `tokens` tokens for each of `rows` prompts, after a warm-up."""
-    from sparring.cpu import share_machine
+    from sparring.machine import share_machine
 
     share_machine()
     from array import array

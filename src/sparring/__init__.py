@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if home is None:
         raise AttributeError(f"module 'sparring' has no attribute {name!r}")
     if home.startswith("sparring.api"):  # imports torch
-        from sparring.cpu import share_machine
+        from sparring.machine import share_machine
 
         share_machine()
     return getattr(importlib.import_module(home), name)

@@ -14,7 +14,7 @@ from agents import Agent, function_tool
 from sparring.api.evaluation import evaluate
 from sparring.contracts.errors import InvalidInput, RunChanged, SparringError
 from sparring.contracts.policies import SampleRequest
-from sparring.jobs.run_lock import hold_run
+from sparring.jobs.worker import hold_run
 from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.policies.transformers_policy import LockstepBatches
 from sparring.run_folder import RunFolder

@@ -25,8 +25,8 @@ from sparring.contracts.kinds import (
 from sparring.contracts.specs import EndpointSpec, RunSpec
 from sparring.contracts.summaries import Summary
 from sparring.contracts.training import TrainSettings
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt, Job, job_of, run_job
+from sparring.jobs.worker import Heartbeat
 from sparring.operations.operation import Caller, Role
 from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run

@@ -6,8 +6,8 @@ from typing import Any
 
 from sparring.environments import load_environment
 from sparring.environments.task import Task
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt, Ended, run_job
+from sparring.jobs.worker import Heartbeat
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec
 from sparring.suites import Suite

@@ -13,9 +13,8 @@ from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.summaries import Summary
 from sparring.jobs.__main__ import STOPPED, main
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import FAILED, Attempt, Job, run_job
-from sparring.jobs.run_lock import hold_run
+from sparring.jobs.worker import Heartbeat, hold_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines
 

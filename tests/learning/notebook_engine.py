@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.policies import PublishedWeights
-from sparring.learning.engine import Batch, EngineFigures, LearningState, Scores
-from sparring.learning.parity import Parity
+from sparring.learning.engine import Batch, EngineFigures, LearningState, Parity, Scores
 from sparring.run_folder.checkpoint_list import Checkpoint
 
 

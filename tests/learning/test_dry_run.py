@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sparring.learning import dry_run
 from sparring.learning.dry_run import DryRun, DryStep, stretched
-from sparring.learning.parity import Parity
+from sparring.learning.engine import Parity
 from sparring.learning.rows import LearningRollout, LearningRow
 
 

@@ -22,8 +22,8 @@ from sparring.contracts.training import Guards, TrainSettings
 from sparring.contracts.verdicts import Judgement, cannot_tell, failed, passed
 from sparring.learning import reporting
 from sparring.learning.batches import BatchPlan, resolve_batches
+from sparring.learning.engine import Parity
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.parity import Parity
 from sparring.learning.reporting import Hooks, Reporter, StepCounts, StepReports, merged_over_ranks
 from sparring.learning.rows import LearningRollout, masked_row
 from sparring.run_folder import RunFolder

@@ -15,8 +15,8 @@ import pytest
 
 import sparring
 from sparring.run_folder import RunFolder
+from sparring.run_folder.events import read_heartbeats
 from sparring.run_folder.files import write_json
-from sparring.run_folder.heartbeats import read_heartbeats
 from sparring.runs import hang_detector
 from sparring.runs.hang_detector import HangDetector, describe_hang
 

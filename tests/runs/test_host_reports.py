@@ -14,8 +14,8 @@ import pytest
 
 from sparring.contracts.errors import InvalidInput
 from sparring.run_folder import RunFolder
+from sparring.run_folder.events import LOCAL_HEARTBEATS
 from sparring.run_folder.files import write_json
-from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS
 from sparring.runs import hosts
 from sparring.runs.hosts import Hosts
 from sparring.runs.worker_group import Placement, WorkerGroup

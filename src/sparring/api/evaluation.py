@@ -22,8 +22,8 @@ from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_
 from sparring.contracts.summaries import EvalSummary, Proof
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob
-from sparring.jobs.heartbeat import Progress
 from sparring.jobs.run_job import Attempt, run_job
+from sparring.jobs.worker import Progress
 from sparring.player.player import ContextFactory
 from sparring.player.sdk_run import UserFunction
 from sparring.policies.loading import load_policy

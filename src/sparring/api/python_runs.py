@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from sparring.contracts.errors import InvalidInput, RunChanged
 from sparring.contracts.specs import Frozen
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt
+from sparring.jobs.worker import Heartbeat
 from sparring.player.sdk_run import RUNNER_ARGUMENTS
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import is_plain_name, new_run_id

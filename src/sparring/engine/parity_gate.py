@@ -11,7 +11,7 @@ import torch
 from accelerate.utils import gather_object
 
 from sparring.engine.tensors import Tensors, attended, sampled
-from sparring.learning.parity import Parity, likely_cause
+from sparring.learning.engine import Parity, likely_cause
 
 if TYPE_CHECKING:
     from trl import GRPOTrainer

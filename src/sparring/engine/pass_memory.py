@@ -19,7 +19,7 @@ from sparring.contracts.errors import NotEnoughMemory
 from sparring.engine.configuration import device_of, plan_of
 from sparring.learning.batches import largest_divisor
 from sparring.learning.engine import Announce, Opening, from_rank_0
-from sparring.memory import free_memory
+from sparring.machine import free_memory
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, read_lines, write_json
 

@@ -31,7 +31,7 @@ from sparring.contracts.errors import InfrastructureError, SettingError
 from sparring.contracts.policies import PublishedWeights, Sample, SampleKey, SampleRequest, Sampling
 from sparring.contracts.rollouts import RolloutKey
 from sparring.engine.parity_gate import Score, Suspect
-from sparring.learning.parity import Parity
+from sparring.learning.engine import Parity
 from sparring.policies.server_policy import ServerPolicy
 from sparring.run_folder.files import sync_files, sync_folder
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from sparring.contracts.errors import CasesBroken, SparringError
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import FAILED, Attempt, failure_message, run_job
-from sparring.jobs.run_lock import supervised_attempt
+from sparring.jobs.worker import Heartbeat, supervised_attempt
 from sparring.run_folder import RunFolder
 
 STOPPED = 103
@@ -56,7 +55,7 @@ def _stop(*_: object) -> NoReturn:
 
 
 if __name__ == "__main__":
-    from sparring.cpu import share_machine
+    from sparring.machine import share_machine
     from sparring.sandbox import workspaces
 
     share_machine()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from sparring.contracts.errors import CasesBroken, InfrastructureError, SuiteError
 from sparring.contracts.specs import RunSpec
-from sparring.jobs.run_lock import supervised_attempt
+from sparring.jobs.worker import supervised_attempt
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import CASES
 

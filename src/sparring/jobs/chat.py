@@ -28,9 +28,9 @@ from sparring.contracts.errors import InfrastructureError, InvalidInput, Sparrin
 from sparring.contracts.policies import Policy, Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Message, RolloutKey
 from sparring.contracts.specs import PlaySettings, PolicySpec
-from sparring.cpu import share_machine
 from sparring.environments.task import Task
 from sparring.jobs.environment_opening import opened_without_run
+from sparring.machine import share_machine
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent

@@ -23,7 +23,6 @@ from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings, PolicySpec
 from sparring.contracts.verdicts import Judgement, Outcome
-from sparring.cpu import share_machine
 from sparring.environments import Environment
 from sparring.environments.task import Task, read_measures
 from sparring.jobs.environment_opening import opened_without_run
@@ -34,6 +33,7 @@ from sparring.learning.demonstrations import (
     try_demonstrations,
 )
 from sparring.learning.rollout_collector import play_and_judge
+from sparring.machine import share_machine
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent

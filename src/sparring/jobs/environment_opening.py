@@ -16,7 +16,7 @@ from sparring.contracts.specs import EvalSpec, PlaySettings, RunSpec
 from sparring.contracts.training import TrainSpec
 from sparring.environments import Environment, load_environment
 from sparring.jobs.case_loader import log_descriptor
-from sparring.jobs.run_lock import report_event, supervised_attempt
+from sparring.jobs.worker import report_event, supervised_attempt
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json, write_json
 from sparring.run_folder.layout import CASES

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from sparring.contracts.errors import SparringError
 from sparring.contracts.summaries import Summary
 from sparring.jobs.case_loader import RunCases
-from sparring.jobs.heartbeat import Heartbeat
-from sparring.jobs.run_lock import hold_run, report_event
+from sparring.jobs.worker import Heartbeat, hold_run, report_event
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec, write_summary
 from sparring.source_files import refuse_changed_code

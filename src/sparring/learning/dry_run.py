@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from sparring.learning.parity import Parity
+from sparring.learning.engine import Parity
 from sparring.learning.reporting import Hooks, LearnedGroup
 from sparring.learning.rows import LearningRow
 from sparring.learning.work import Built

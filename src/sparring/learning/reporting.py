@@ -20,9 +20,8 @@ from typing import Any, TypeAlias
 from sparring.contracts.errors import GuardStop, InfrastructureError
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.learning.batches import BatchPlan
-from sparring.learning.engine import Engine, Ranks
+from sparring.learning.engine import Engine, Parity, Ranks
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.parity import Parity
 from sparring.learning.rows import LearningRollout
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import append_line, write_json

@@ -18,10 +18,9 @@ from sparring.contracts.policies import PublishedWeights
 from sparring.contracts.training import TrainSettings
 from sparring.learning.credit import RULES, streams_of
 from sparring.learning.drawing import Drawn, draw
-from sparring.learning.engine import Batch, Engine, LearningState
+from sparring.learning.engine import Batch, Engine, LearningState, Parity
 from sparring.learning.groups import Group, StepRollouts, gaps_of
 from sparring.learning.guards import GuardMonitor
-from sparring.learning.parity import Parity
 from sparring.learning.reporting import Hooks, StepCounts, StepReports, merged_over_ranks
 from sparring.learning.rollout_collector import RolloutCollector
 from sparring.learning.rollout_pipeline import Pace, Proposed, RolloutPipeline

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from sparring.contracts.policies import Finish, Sample, SampleRequest
-from sparring.cpu import release_freed_memory
+from sparring.machine import release_freed_memory
 from sparring.policies.caches import (
     StoredTurn,
     TurnCache,

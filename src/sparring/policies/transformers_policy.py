@@ -20,7 +20,7 @@ import torch
 
 from sparring.contracts.policies import Sample, SampleRequest
 from sparring.contracts.rollouts import RolloutKey
-from sparring.cpu import release_freed_memory
+from sparring.machine import release_freed_memory
 from sparring.policies.caches import TurnCache, bytes_per_token
 from sparring.policies.codec import ChatCodec
 from sparring.policies.cpu_forward import MOST_ROWS, speeds_up

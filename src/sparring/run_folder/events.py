@@ -1,12 +1,22 @@
-"""Appends events to a run's history, and changed runs to the journal that indexes read."""
+"""What a run's processes write of themselves: events, and the heartbeats of its ranks.
+
+Events are the run's history; changed runs are also noted in the journal that indexes read. On a
+single host, the ranks write their heartbeats to the run's folder. With several hosts, that folder
+is on a file server, so each rank except rank 0 writes to a local folder of its host, and each
+further host reports all its ranks in one file.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from sparring.run_folder.files import append_line
+from sparring.contracts.json import Beat
+from sparring.run_folder.files import append_line, read_json_or_empty
 from sparring.run_folder.layout import RunFolder
 
 # Other processes act on these events, so they must survive a power loss.
@@ -29,3 +39,24 @@ def note_change(folder: RunFolder) -> None:
     """Append the run's id to the journal. Errors are ignored: indexes also re-read active runs."""
     with contextlib.suppress(OSError):
         append_line(folder.journal, {"run": folder.id})
+
+
+LOCAL_HEARTBEATS = "SPARRING_HEARTBEATS"  # the environment variable that names the local folder
+
+
+def heartbeat_file(folder: RunFolder, rank: int, local: Path | None = None) -> Path:
+    """Return the file of one rank's heartbeat; `local` is the local folder, if there is one."""
+    if rank == 0 or local is None:  # displays read rank 0's heartbeat in the run's folder
+        return folder.rank_heartbeat(rank)
+    return local / f"rank-{rank}.json"
+
+
+def local_heartbeats() -> Path | None:
+    """Return the folder that `SPARRING_HEARTBEATS` names; None if it is not set."""
+    name = os.environ.get(LOCAL_HEARTBEATS)
+    return Path(name) if name else None
+
+
+def read_heartbeats(folder: RunFolder, ranks: Iterable[int], local: Path | None) -> dict[int, Beat]:
+    """Return the last heartbeat of each rank in `ranks`; an empty one before its first."""
+    return {rank: read_json_or_empty(heartbeat_file(folder, rank, local)) for rank in ranks}

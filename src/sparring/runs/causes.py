@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sparring.contracts.errors import CasesBroken
-from sparring.memory import memory_groups
+from sparring.machine import memory_groups
 from sparring.run_folder.files import read_tail
 from sparring.runs.history import RankResult
 

@@ -24,8 +24,8 @@ from sparring.contracts.specs import RunSpec, Service
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_run_spec
+from sparring.run_folder.events import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.run_folder.files import write_json
-from sparring.run_folder.heartbeats import LOCAL_HEARTBEATS, read_heartbeats
 from sparring.run_folder.orders import Orders
 from sparring.runs.causes import ExitedProcess
 from sparring.runs.helpers import PREFIXES, Helper, Helpers

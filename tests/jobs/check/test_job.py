@@ -15,7 +15,7 @@ from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.specs import COMMAND, EndpointSpec, PolicySpec, Supervision
 from sparring.contracts.training import TrainSettings
 from sparring.jobs.check.play import CheckPlay
-from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.worker import Heartbeat
 from sparring.learning.drawing import Drawn
 from sparring.learning.groups import StepRollouts
 from sparring.learning.step import Steps

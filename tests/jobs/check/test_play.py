@@ -24,7 +24,7 @@ from sparring.contracts.verdicts import Verdict, cannot_tell, failed, passed
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.check.play import LEARNER, CheckPlay, ModelLog, log_name
-from sparring.jobs.heartbeat import Heartbeat
+from sparring.jobs.worker import Heartbeat
 from sparring.measures import Measure, MeasureSet
 from sparring.player import Played, Player
 from sparring.policies.codec import ChatCodec

@@ -15,8 +15,8 @@ from sparring.contracts.specs import EvalSpec
 from sparring.environments import Environment
 from sparring.environments.task import Task
 from sparring.jobs.eval import job
-from sparring.jobs.heartbeat import Heartbeat
 from sparring.jobs.run_job import Attempt
+from sparring.jobs.worker import Heartbeat
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.run_folder.sharded_log import read_rollouts

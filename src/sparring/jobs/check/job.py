@@ -26,8 +26,8 @@ from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.check.cost import SplitSizes, training_cost
 from sparring.jobs.check.play import CheckPlay
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.warm_start import tried_demonstrations
+from sparring.jobs.worker import report_event
 from sparring.learning.dry_run import DryRun
 from sparring.learning.engine import Launched
 from sparring.learning.work import Built, TrainWork, build, load_work

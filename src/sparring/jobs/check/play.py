@@ -21,8 +21,8 @@ from sparring.contracts.specs import PlaySettings
 from sparring.contracts.summaries import PlayedModel
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
-from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay
+from sparring.jobs.worker import Heartbeat, Progress, ProgressHeartbeat
 from sparring.learning.rollout_collector import play_and_judge
 from sparring.learning.work import Built
 from sparring.player import Play, Played

@@ -19,10 +19,9 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec
 from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import Task
-from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.run_lock import report_event
+from sparring.jobs.worker import Progress, ProgressHeartbeat, report_event
 from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.proofs.eval_summary import EvalTally

@@ -22,10 +22,9 @@ from sparring.contracts.summaries import AuditFinding, ProveSummary
 from sparring.environments import load_environment
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
-from sparring.jobs.heartbeat import Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.run_lock import report_event
+from sparring.jobs.worker import Progress, ProgressHeartbeat, report_event
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Observation, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL

@@ -14,8 +14,8 @@ from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.summaries import ArtefactRow, ProveSummary
 from sparring.environments.task import Task
-from sparring.jobs.run_lock import report_event
 from sparring.jobs.ship.playing import CHECKPOINT, ShipPlayer, served_artefact
+from sparring.jobs.worker import report_event
 from sparring.learning.checkpoints import verify
 from sparring.policies.families import Family, family_named
 from sparring.run_folder import RunFolder

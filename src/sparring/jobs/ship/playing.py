@@ -21,8 +21,8 @@ from sparring.contracts.policies import ChatReply, ChatRequest, Finish, Policy, 
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EndpointSpec
 from sparring.environments.task import Task
-from sparring.jobs.heartbeat import Heartbeat, Progress, ProgressHeartbeat
 from sparring.jobs.logged_play import LoggedPlay, plays_of
+from sparring.jobs.worker import Heartbeat, Progress, ProgressHeartbeat
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder

@@ -13,8 +13,8 @@ from sparring.contracts.progress import NewLines
 from sparring.contracts.training import TrainSpec
 from sparring.environments.task import Task
 from sparring.jobs.run_job import Attempt
-from sparring.jobs.run_lock import report_event
 from sparring.jobs.train.training import Training
+from sparring.jobs.worker import report_event
 from sparring.learning.engine import Launched
 from sparring.learning.work import load_work
 

@@ -15,8 +15,8 @@ from sparring.contracts.errors import Untrainable
 from sparring.contracts.specs import FORMAT
 from sparring.contracts.summaries import TrainSummary
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.run_lock import report_event, supervised_attempt
 from sparring.jobs.train.warm_start import warm_start
+from sparring.jobs.worker import report_event, supervised_attempt
 from sparring.learning.engine import Launched, from_rank_0
 from sparring.learning.reporting import MAX_UNSCORED, Hooks, OnProgress, Reporter
 from sparring.learning.work import Built, TrainWork, build

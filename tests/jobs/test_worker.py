@@ -1,4 +1,4 @@
-"""A worker whose run is taken away ends itself."""
+"""A run has one writer, and a worker whose run is taken away ends itself."""
 
 from __future__ import annotations
 
@@ -8,24 +8,114 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sparring.contracts.errors import SparringError
 from sparring.contracts.rollouts import TokenUse
-from sparring.jobs import heartbeat as heartbeat_module
-from sparring.jobs.heartbeat import SUPERSEDED, Heartbeat, Progress, ProgressHeartbeat
+from sparring.jobs import worker
+from sparring.jobs.worker import (
+    SUPERSEDED,
+    Heartbeat,
+    Progress,
+    ProgressHeartbeat,
+    hold_run,
+    report_event,
+    supervised_attempt,
+)
 from sparring.run_folder import RunFolder
-from sparring.run_folder.files import read_json
+from sparring.run_folder.files import read_json, read_lines
+from sparring.runs.claims import is_held
 from tests.rollouts import rollout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    made = RunFolder(tmp_path / "run")
+    made.create({"format": 1, "kind": "eval"})
+    return made
+
+
+def test_a_second_writer_is_refused_and_the_next_one_is_not(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "_TRIES", 2)
+    with (
+        hold_run(folder),
+        pytest.raises(SparringError, match="run run is in use by another process"),
+        hold_run(folder),
+    ):
+        pass
+    with hold_run(folder):
+        pass
+
+
+def test_a_run_is_free_again_when_its_writer_fails(folder: RunFolder) -> None:
+    with pytest.raises(ZeroDivisionError), hold_run(folder):
+        raise ZeroDivisionError
+    with hold_run(folder):
+        pass
+
+
+def test_a_run_can_be_asked_about_while_it_is_taken(folder: RunFolder) -> None:
+    """Whoever asks holds the lock for an instant; a worker that starts then must not give up."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        while not stop.is_set():
+            is_held(folder)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        for _ in range(200):
+            with hold_run(folder):
+                pass
+    finally:
+        stop.set()
+        asking.join()
+
+
+def test_an_event_names_its_attempt_where_there_is_a_supervisor(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARRING_ATTEMPT", raising=False)
+    assert supervised_attempt() is None
+    report_event(folder, "note", message="alone")
+    monkeypatch.setenv("SPARRING_ATTEMPT", "3")
+    assert supervised_attempt() == 3
+    report_event(folder, "note", message="supervised")
+    alone, supervised = read_lines(folder.events)
+    assert "attempt" not in alone
+    assert (supervised["attempt"], supervised["author"]) == (3, "worker")
+    assert supervised["message"] == "supervised"
+
+
+def test_without_a_supervisor_the_worker_announces_that_the_state_has_changed(
+    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def announced() -> list[str]:
+        return [line["run"] for line in read_lines(folder.journal)]
+
+    monkeypatch.delenv("SPARRING_ATTEMPT", raising=False)
+    report_event(folder, "note", message="no change of state")
+    assert announced() == []
+    report_event(folder, "completed")
+    assert announced() == ["run"]
+    monkeypatch.setenv("SPARRING_ATTEMPT", "1")
+    report_event(folder, "completed")
+    assert announced() == ["run"]
+
 
 PROGRAM = """
     import sys, time
     from pathlib import Path
     from sparring.run_folder import RunFolder
-    from sparring.jobs.heartbeat import Heartbeat
+    from sparring.jobs.worker import Heartbeat
     Heartbeat(RunFolder(Path(sys.argv[1])), 0, 1).begin()
     print("on", flush=True)
     time.sleep(60)
@@ -73,13 +163,6 @@ def test_a_rank_makes_its_heartbeat_before_rank_0_makes_the_folder(tmp_path):
     assert folder.rank_heartbeat(1).exists()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(tmp_path / "run")
-    made.create({"format": 1, "kind": "eval"})
-    return made
-
-
 def written(folder: RunFolder) -> dict[str, Any]:
     beat: dict[str, Any] = read_json(folder.heartbeat)
     return beat
@@ -108,7 +191,7 @@ def test_time_left_is_estimated_by_the_pace_of_this_process_alone(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(heartbeat_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(worker.time, "monotonic", lambda: now[0])
     progress = Progress(total=20, rollouts=10)  # an earlier attempt has played ten
     beat = ProgressHeartbeat(folder, progress, lambda: 0)
     beat.write()

@@ -1,10 +1,10 @@
-"""The heartbeat of a worker process, and the progress of a run that plays rollouts.
+"""A process that works on a run: its hold on the run, its events, its heartbeat, its progress.
 
 A worker's heartbeat holds its process id, a progress counter, and its current activity. A thread
 writes it from the start of the process, before heavy imports. The supervisor considers a process
 hung when its progress counter stops growing. The thread also ends the process if a newer attempt
 has replaced it, or if the run's folder is gone. With several hosts, the run's folder is on a file
-server: ranks other than 0 write to a local folder (see `run_folder.heartbeats`), and the thread
+server: ranks other than 0 write to a local folder (see `run_folder.events`), and the thread
 makes these two checks less often.
 """
 
@@ -12,19 +12,60 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sparring.contracts.errors import SparringError
 from sparring.contracts.rollouts import Rollout
 from sparring.run_folder import RunFolder
+from sparring.run_folder.events import append_event, heartbeat_file, local_heartbeats, note_change
 from sparring.run_folder.files import read_json, write_json
-from sparring.run_folder.heartbeats import heartbeat_file, local_heartbeats
+
+_TRIES = 25
+
+
+@contextmanager
+def hold_run(folder: RunFolder) -> Iterator[None]:
+    """Hold the run's lock, because a second writer would corrupt the run.
+
+    Processes that read the run's state also take the lock for an instant, so this function retries
+    for half a second, and then raises SparringError.
+    """
+    with folder.lock.open("a") as file:
+        for remaining in range(_TRIES, -1, -1):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if not remaining:
+                    raise SparringError(
+                        f"run {folder.id} is in use by another process; wait for it, or stop it"
+                    ) from None
+                time.sleep(0.02)
+        yield
+
+
+def report_event(folder: RunFolder, name: str, **data: Any) -> None:
+    """Append an event to the run's history, from which the supervisor derives the run's state."""
+    attempt = supervised_attempt()
+    origin = {} if attempt is None else {"attempt": attempt}
+    append_event(folder, name, author="worker", **{**origin, **data})
+    if attempt is None and name in ("started", "completed", "stopped", "failed"):
+        note_change(folder)  # otherwise the supervisor does this
+
+
+def supervised_attempt() -> int | None:
+    """Return the attempt that this process belongs to; None without a supervisor."""
+    value = os.environ.get("SPARRING_ATTEMPT")
+    return int(value) if value else None
+
 
 SUPERSEDED = 75
 _BEAT_SECONDS = 0.5
