@@ -92,7 +92,7 @@ structure: venv
 docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-test: venv sandbox slurm chromium
+test: venv sandbox chromium
 	$(ALONE) $(BIN)/pytest $(TWO) --durations=25 || $(ALONE) $(BIN)/pytest $(AGAIN)
 
 bench: venv

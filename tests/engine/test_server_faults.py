@@ -118,11 +118,11 @@ def refused(tiny: Path, runs: Path, server: InProcess, **options: Any) -> str:
 class InPlace(Publisher):
     """Publishes every version under one name and reloads it in place, as others do."""
 
-    def sync(self) -> None:
+    def sync(self, in_play: Any = ()) -> None:
         import urllib.request
         from dataclasses import replace
 
-        super().sync()
+        super().sync(in_play)
         current = self._policy._current
         assert current is not None
         body = {"lora_name": "policy", "lora_path": current.path, "load_inplace": True}

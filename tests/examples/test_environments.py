@@ -39,7 +39,13 @@ def test_it_is_found_by_name_and_has_enough_cases_on_every_side(name):
         task.suite.require(split)
 
 
-@pytest.mark.parametrize("name", [pytest.param(each, marks=needs_sandbox) for each in FOUR])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(FOUR[0], marks=needs_sandbox),
+        *(pytest.param(each, marks=[needs_sandbox, pytest.mark.nightly]) for each in FOUR[1:]),
+    ],
+)
 def test_it_plays_on_the_tiny_model_and_every_measure_gives_a_reason(name, tmp_path, tiny_folder):
     done = subprocess.run(
         [*COMMAND, "eval", str(EXAMPLES / name / f"{name}.py"), "--model", str(tiny_folder),

@@ -35,7 +35,6 @@ from tests.training import weights_digest
 ROOT = Path(__file__).resolve().parents[2]
 TALK = ROOT / "tests" / "jobs" / "train_file.py"
 needs_slurm = pytest.mark.skipif(not is_installed(), reason="needs root, slurm-wlm and munge")
-real = [pytest.mark.timeout(600), needs_slurm]
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def undisturbed(cluster, tiny_folder, tmp_path_factory):
 
 
 class TestOnACluster:
-    pytestmark = real
+    pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600), needs_slurm]  # noqa: RUF012
 
     @pytest.fixture(autouse=True)
     def _empty_cluster(self, cluster):
@@ -98,7 +97,6 @@ class TestOnACluster:
         assert history(folder).attempt.number == 2
         assert weights_digest(folder) == weights_digest(undisturbed)
 
-    @pytest.mark.nightly
     def test_without_its_controller_a_run_goes_on_and_is_listed(
         self, cluster, tiny_folder, tmp_path
     ):
@@ -115,7 +113,6 @@ class TestOnACluster:
         finally:
             cluster.start_controller()
 
-    @pytest.mark.nightly
     def test_a_stopped_run_is_cancelled_and_leaves_no_process(self, cluster, tiny_folder, tmp_path):
         folder = start(create(tmp_path, "stopped", tiny_folder, steps=500))
         owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
@@ -126,7 +123,6 @@ class TestOnACluster:
         assert not ranks_of(folder)
         assert show_run(RunQuery(run="stopped"), owner).message == "stopped by owner"
 
-    @pytest.mark.nightly
     def test_a_run_that_waits_for_nodes_is_cancelled_before_it_begins(
         self, cluster, tiny_folder, tmp_path
     ):
@@ -142,7 +138,6 @@ class TestOnACluster:
         assert stop_run(RunQuery(run="waiting"), owner).state is RunState.STOPPED
         wait_for(lambda: cluster.state_of(job_of(folder)) == "CANCELLED", 30)
 
-    @pytest.mark.nightly
     def test_a_run_whose_node_fails_is_requeued_on_another(
         self, cluster, undisturbed, tiny_folder, tmp_path
     ):
@@ -157,7 +152,6 @@ class TestOnACluster:
         assert cluster.restarts_of(job_of(folder)) == 1
         assert weights_digest(folder) == weights_digest(undisturbed)
 
-    @pytest.mark.nightly
     def test_two_nodes_train_together_and_a_lost_one_is_requeued(
         self, cluster, tiny_folder, tmp_path
     ):
@@ -172,7 +166,6 @@ class TestOnACluster:
         completed(folder)
         assert weights_digest(folder) == weights_digest(whole)
 
-    @pytest.mark.nightly
     def test_servers_on_nodes_of_their_own_are_requeued_with_the_job(
         self, cluster, tiny_folder, tmp_path, monkeypatch
     ):

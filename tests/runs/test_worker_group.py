@@ -84,6 +84,7 @@ def played_besides(row: dict[str, Any]) -> float:
     return sum(row[name] for name in names)
 
 
+@pytest.mark.nightly
 def test_two_ranks_play_their_shares_into_shards_of_their_own(undisturbed):
     for rank in (0, 1):
         assert (undisturbed.rollouts(rank) / "00000.jsonl").stat().st_size

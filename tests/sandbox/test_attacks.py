@@ -35,6 +35,7 @@ def test_all_attempts_are_contained_as_whoever_runs_this():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.nightly
 def test_all_attempts_are_contained_as_an_ordinary_user():
     told = as_an_ordinary_user()
     assert told["as"] == "an ordinary user"

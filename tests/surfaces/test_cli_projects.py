@@ -40,6 +40,7 @@ def test_what_init_writes_passes_its_own_test(begun):
     assert "4 passed" in done.stdout
 
 
+@pytest.mark.nightly
 def test_what_init_writes_is_found_and_plays(begun):
     listed = json.loads(sparring("env", "list", "--json", folder=begun).stdout)
     assert [each["name"] for each in listed["environments"]] == ["my_agent"]
@@ -49,6 +50,7 @@ def test_what_init_writes_is_found_and_plays(begun):
         assert shown in done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("start", ["documents", "game"])
 def test_every_starting_point_passes_its_own_test_and_calls_its_tools(tmp_path, start):
     assert sparring("init", "my_agent", "--from", start, folder=tmp_path).returncode == 0
@@ -117,6 +119,7 @@ def test_init_writes_over_nothing(begun):
     assert sparring("init", "My-Agent", folder=begun).returncode == 2
 
 
+@pytest.mark.nightly
 def test_env_test_says_what_is_wrong_and_exits_with_100(tmp_path):
     (tmp_path / "wrong.py").write_text(
         "from agents import Agent\n"
@@ -170,6 +173,7 @@ def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
     assert "/help lists the commands" in done.stdout
 
 
+@pytest.mark.nightly
 def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):
     typed = "/help\n/tools\n/new\nexit\nnever asked\n"
     done = sparring("chat", "my_agent", "--model", tiny_folder, folder=begun, input=typed)
@@ -223,6 +227,7 @@ def test_a_run_whose_service_never_comes_up_fails_with_its_last_lines(tmp_path, 
     assert "no space on the disk" in done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not probe().works, reason=probe().why_not)
 def test_running_without_a_sandbox_is_said_in_the_report(tmp_path, tiny_folder):
     options = ["--model", tiny_folder, "--cases", "1", "--max-completion-length", "16"]
@@ -242,6 +247,7 @@ def test_a_file_that_does_not_parse_is_named_where_its_environment_is_asked_for(
     assert "mine.py:2" in listed
 
 
+@pytest.mark.nightly
 def test_a_world_that_breaks_is_a_check_with_its_line(tmp_path):
     (tmp_path / "broken.py").write_text(
         "from agents import Agent\n"
@@ -258,6 +264,7 @@ def test_a_world_that_breaks_is_a_check_with_its_line(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.nightly
 def test_a_measure_that_returns_no_verdict_is_named_by_an_evaluation(tmp_path, tiny_folder):
     (tmp_path / "plain.py").write_text(
         "from agents import Agent\n"

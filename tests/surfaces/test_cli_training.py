@@ -82,6 +82,7 @@ def test_a_wrong_setting_is_refused_before_a_run_is_made(tmp_path, arguments, ad
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.nightly
 def test_a_wrong_field_of_the_engine_fails_the_run_with_what_to_use(tmp_path, tiny_folder):
     wrong = ["--set", "engine.los_type=grpo"]
     done = sparring("train", TALK, *options(tiny_folder, 2), *wrong, "--json", folder=tmp_path)

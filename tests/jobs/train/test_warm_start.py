@@ -49,7 +49,13 @@ def test_the_kl_is_measured_from_the_warm_start(tiny_folder, tmp_path, settings)
     assert rows[1]["kl"] > 0
 
 
-@pytest.mark.parametrize("how", [{}, {"lora": {"r": 4}}], ids=["full", "lora"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param({}, marks=pytest.mark.nightly, id="full"),
+        pytest.param({"lora": {"r": 4}}, id="lora"),
+    ],
+)
 def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(
     tiny_folder, tmp_path, how
 ):
