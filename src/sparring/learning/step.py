@@ -83,9 +83,8 @@ class Steps:
         engine, collector, settings = self._engine, self._collector, self._settings
         step = engine.step
 
-        # The pipeline calls `engine.propose` and `_draw`; its result is that of `_play`. With
-        # staleness, it called them for this step some steps ago, and now begins later ones, which
-        # play beside the update.
+        # The pipeline calls `engine.propose`, `_draw` and `_play`. With staleness, it began this
+        # step some steps ago, and now begins later ones, which play beside the update.
         self.doing("playing")
         with engine.sampling():
             in_play = self._pipeline.take(step, collector.weights)
@@ -104,6 +103,7 @@ class Steps:
         batch = Batch(streams, case_ids, settings.num_generations, in_play.weights)
 
         # Parity: the engine must give each sampled token the log-probability the sampler gave it.
+        # They are compared once, or at every step if servers sample.
         is_compared = engine.versions is not None or not self._is_parity_known
         scores = engine.score(batch, compares=is_compared)
         if scores.parity is not None:
@@ -114,6 +114,7 @@ class Steps:
         self._reports.add(counts, rollouts.first_cause())
         self._reports.add(paced)
 
+        # The engine learns from the batch that it has scored, in one optimizer step or several.
         for taken in engine.update():
             if taken % settings.logging_steps == 0:
                 self._reports.report(taken)
