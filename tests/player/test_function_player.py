@@ -1,6 +1,7 @@
 """Rollouts by a function of the user's: under a deadline that stands still in a batch."""
 
 import asyncio
+from inspect import getattr_static
 
 from sparring.contracts.cases import Case
 from sparring.contracts.policies import SampleKey, SampleRequest, Sampling
@@ -62,3 +63,15 @@ def test_a_timeout_of_its_own_is_an_error_and_not_the_deadline(codecs):
         Ending.INFRASTRUCTURE_ERROR,
         "TimeoutError: the database",
     )
+
+
+def test_the_policy_of_a_function_has_the_members_of_the_protocol_itself(codecs):
+    """From Python 3.12, `isinstance` with a protocol looks them up without `__getattr__`."""
+
+    async def has_members(play, policy):
+        members = ("name", "codec", "samples_in_lockstep", "join", "leave", "sample")
+        missing = [name for name in members if getattr_static(policy, name, None) is None]
+        return Rollout(play.key, play.case, Ending.ANSWERED, f"missing: {missing}")
+
+    policy = Slow(lambda _: "fine", codecs["qwen3"])
+    assert played(has_members, policy).answer == "missing: []"

@@ -12,15 +12,18 @@ from agents import (
     function_tool,
     output_guardrail,
 )
+from agents.run import AgentRunner, get_default_agent_runner, set_default_agent_runner
 
 from sparring import tool
 from sparring.contracts.cases import Case
 from sparring.contracts.rollouts import Ending, RolloutKey
 from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
+from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.threads import run_in_own_loop
 from tests.rollouts import call, play_script
 
+BROKEN_CALL = "<tool_call>\n{broken\n</tool_call>"
 HELPER = Agent(name="helper", instructions="Help.", model="gpt-5-mini")
 
 
@@ -180,3 +183,26 @@ def test_a_tool_that_runs_an_agent_holds_no_place_while_it_waits(tiny_policy):
 
     for rollout in run_in_own_loop(all_of_them()):
         assert rollout.ending is not Ending.ROLLOUT_DEADLINE
+
+
+def test_a_rollout_under_a_runner_that_wraps_ours_is_the_outer_run(codec):
+    policy = ScriptedPolicy(lambda _: BROKEN_CALL, codec)
+    player = Player(Agent(name="a", tools=[unused]), policy)
+    inner = get_default_agent_runner()
+
+    class Tracing(AgentRunner):
+        async def run(self, *given, **options):
+            return await inner.run(*given, **options)
+
+    set_default_agent_runner(Tracing())
+    try:
+        played = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))))
+    finally:
+        set_default_agent_runner(inner)
+    assert played.ending is Ending.UNPARSABLE_CALL
+
+
+@function_tool
+def unused() -> str:
+    """Do nothing."""
+    return ""

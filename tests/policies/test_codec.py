@@ -207,3 +207,11 @@ def test_tools_are_shown_in_the_order_in_which_they_were_declared(codecs):
     text = codecs["qwen3"].decode(codecs["qwen3"].encode_prompt([Message("user", "?")], [tool]).ids)
     assert '{"type": "function", "function": {"name": "book"' in text
     assert text.index('"z"') < text.index('"a"')
+
+
+def test_tokens_belong_to_the_caller_and_may_be_extended(codecs):
+    codec, result = codecs["qwen3"], [Message("tool", "7 degrees")]
+    for encode in (codec.encode_continuation, lambda given: codec.encode_prompt(given, [])):
+        first = encode(result).ids
+        first.append(1)
+        assert encode(result).ids == first[:-1]

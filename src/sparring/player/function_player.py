@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, cast
+from typing import Any
 
-from sparring.contracts.policies import Sample, SampleRequest, TokenPolicy
+from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.contracts.specs import Limits
 from sparring.player.episode import Deadlines
@@ -21,11 +21,28 @@ class _PausingPolicy:
     `sample` waits for a lockstep batch."""
 
     def __init__(self, policy: TokenPolicy, deadlines: Deadlines) -> None:
+        self.name = policy.name
         self._policy = policy
         self._deadlines = deadlines
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._policy, name)
+
+    # From Python 3.12, `isinstance` with a protocol does not ask `__getattr__`.
+
+    @property
+    def codec(self) -> Codec:
+        return self._policy.codec
+
+    @property
+    def samples_in_lockstep(self) -> bool:
+        return self._policy.samples_in_lockstep
+
+    def join(self) -> None:
+        self._policy.join()
+
+    def leave(self) -> None:
+        self._policy.leave()
 
     async def sample(self, request: SampleRequest) -> Sample:
         if not self._policy.samples_in_lockstep:
@@ -53,8 +70,7 @@ class FunctionPlayer(ConcurrentPlayer):
         deadlines = Deadlines()
         try:
             async with deadlines.within(self._limits.rollout_seconds) as deadline:
-                pausing = _PausingPolicy(self._policy, deadlines)
-                result = self._function(play, cast("TokenPolicy", pausing))
+                result = self._function(play, _PausingPolicy(self._policy, deadlines))
                 rollout = await result if inspect.isawaitable(result) else result
         except Exception as error:  # user code: an error ends only this rollout
             ending, detail = Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}"

@@ -130,16 +130,26 @@ def route_nested_runs() -> None:
 
 
 @contextmanager
-def outer_run(model: RunModel, loop: asyncio.AbstractEventLoop | None) -> Iterator[AgentRunner]:
-    """Make a run of this model the outer run of every run that starts inside the block, and yield
-    the runner to start it with, the SDK's own. If `loop` is None, it is that of the first model
-    call."""
-    runner = get_default_agent_runner()
+def outer_run(model: RunModel, loop: asyncio.AbstractEventLoop | None) -> Iterator[None]:
+    """Make a run of this model the outer run of every run that starts inside the block. If `loop`
+    is None, it is that of the first model call."""
     token = _OUTER_RUN.set(_OuterRun(model, loop))
     try:
-        yield runner.inner if isinstance(runner, _Runner) else runner
+        yield
     finally:
         _OUTER_RUN.reset(token)
+
+
+@contextmanager
+def outermost_runner(model: RunModel) -> Iterator[AgentRunner]:
+    """Yield the runner to start a run of this model with: the SDK's own, or one that somebody has
+    set since, which reaches ours by itself. The run is the outer run in both cases."""
+    runner = get_default_agent_runner()
+    if not isinstance(runner, _Runner):
+        yield runner
+        return
+    with outer_run(model, asyncio.get_running_loop()):
+        yield runner.inner
 
 
 class _Runner(AgentRunner):

@@ -26,7 +26,7 @@ from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.rollouts import Ending, Message, TokenRow
 from sparring.player.episode import Episode
 from sparring.player.mcp_servers import rollout_servers
-from sparring.player.nested_runs import outer_run
+from sparring.player.nested_runs import outermost_runner
 from sparring.player.recorder import Recorder
 from sparring.player.sdk_model import EpisodeModel
 
@@ -71,7 +71,7 @@ class SdkRun:
             async with rollout_servers(world) as servers:
                 agent = _copy_for_rollout(self.agent, servers)
                 while True:
-                    with outer_run(self.model, asyncio.get_running_loop()) as runner:
+                    with outermost_runner(self.model) as runner:
                         result = await runner.run(
                             agent,
                             items,

@@ -102,7 +102,8 @@ class ChatCodec:
                 f"models of the family {self.family.name} cannot use tools in Sparring; use a "
                 "model that supports tools (see docs/families.md), or an agent without tools"
             )
-        return self._cached_prompt(tuple(messages), json.dumps(list(tools)))
+        prompt = self._cached_prompt(tuple(messages), json.dumps(list(tools)))
+        return Encoded(prompt.ids[:], prompt.bodies)
 
     def encode_continuation(
         self, messages: Sequence[Message], calls: Sequence[RequestedCall] = ()
@@ -126,7 +127,7 @@ class ChatCodec:
         # The rollouts of a group often get the same results.
         tokenise = self._cached_tokens if len(text) <= _CACHED_TEXT else self._tokenise
         ids, offsets = tokenise(text)
-        return Encoded(ids, _body_spans(offsets, ranges))
+        return Encoded(ids[:], _body_spans(offsets, ranges))
 
     def tokens_in(self, text: str) -> int:
         """Count the tokens of a text."""
