@@ -117,6 +117,29 @@ def test_a_path_in_a_lock_and_the_same_path_in_a_command_are_equal(owner, monkey
         resolve_run("shop", "train", {"config": {"folder": "papers"}}, owner)
 
 
+def test_a_refusal_does_not_tell_an_operator_what_is_outside_of_the_project(
+    operator, monkeypatch, tmp_path_factory
+):
+    monkeypatch.chdir(operator.folder)
+    outside = tmp_path_factory.mktemp("other")
+    run = RunFolder(outside / "secret-20260101-beef")
+    run.create({"kind": "train"})
+    for name, value in (("model", f"{outside}/beef"), ("warm_start", f"{outside}/no-such-file")):
+        with pytest.raises(LockedField, match=value):
+            resolve_run("shop", "train", {name: value}, operator)
+    with pytest.raises(LockedField) as refused:
+        resolve_run("shop", "train", {"warm_start": "../other/file"}, operator)
+    assert str(operator.folder) not in str(refused.value)
+
+
+def test_an_operator_may_repeat_a_path_of_the_defaults(operator, monkeypatch):
+    monkeypatch.chdir(operator.folder)
+    edited = operator.folder / "sparring.toml"
+    edited.write_text(edited.read_text().replace('folder = "papers"', "size = 3"))
+    found = resolve_run("shop", "train", {"config": {"folder": "stock"}}, operator)
+    assert found.checked.config["folder"] == "stock"
+
+
 def test_a_warm_start_is_named_in_full_in_every_spec(owner):
     teacher = "shop-20260101-120000-8542"
     spec = TrainSpec(target="shop.py:Shop", environment="shop")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from os.path import normpath
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -227,7 +228,8 @@ def _layers(
     project: Project, environment: DescribedEnvironment, command: Command, caller: Caller
 ) -> list[Layer]:
     """Return the layers, lowest first: defaults, environment, project file, command. A path in the
-    command is relative to the current folder, any other path to the project's root."""
+    command is relative to the current folder, any other path to the project's root. A path that an
+    operator repeats from the defaults stays as it is written there."""
     found, description = environment.found, environment.description
     kind, own = command.kind, description.settings
     if kind == "eval":
@@ -242,11 +244,23 @@ def _layers(
         Layer(COMMAND, normalised(requested), is_written=True, is_command=True),
     ]
 
+    lowest = defaults(kind, description.fields)
+
     def located(layer: Layer) -> Layer:
         base = Path.cwd() if layer.is_command else project.root
-        return replace(layer, values=_located(layer.values, base, environment, caller.runs))
+        inside = project.root if layer.is_command and not caller.is_owner else None
+        values = _located(layer.values, base, environment, caller.runs, inside)
+        if inside is not None and isinstance(config := values.get("config"), dict):
+            repeated = _located(lowest, base, environment, caller.runs, inside)
+            values["config"] = {
+                name: lowest["config"][name]
+                if name in lowest.get("config", {}) and repeated["config"][name] == value
+                else value
+                for name, value in config.items()
+            }
+        return replace(layer, values=values)
 
-    return [Layer(DEFAULTS, defaults(kind, description.fields)), *map(located, given)]
+    return [Layer(DEFAULTS, lowest), *map(located, given)]
 
 
 def _locks(project: Project, environment: DescribedEnvironment, caller: Caller) -> list[Lock]:
@@ -270,10 +284,23 @@ def _locks(project: Project, environment: DescribedEnvironment, caller: Caller) 
     return [*own, *default_locks(project.file.tables.operators.may_set, config)]
 
 
-def _located(values: Table, base: Path, environment: DescribedEnvironment, runs: Path) -> Table:
+def _located(
+    values: Table,
+    base: Path,
+    environment: DescribedEnvironment,
+    runs: Path,
+    inside: Path | None = None,
+) -> dict[str, Any]:
     """Return the values with absolute paths, at any depth of the config's fields. A model is a path
     only if that folder or, by the end of its id, that training run exists; a warm start's source
-    if that file or folder exists, and otherwise the id of the run that it names, if any."""
+    if that file or folder exists, and otherwise the id of the run that it names, if any.
+
+    With `inside`, nothing outside of that folder is looked at: a model or a source there stays as
+    it is written, so that a refusal does not tell what exists.
+    """
+
+    def may_look(value: str) -> bool:
+        return inside is None or Path(normpath(base / value)).is_relative_to(inside)
 
     def absolute(value: Any) -> Any:
         if isinstance(value, list):
@@ -286,11 +313,15 @@ def _located(values: Table, base: Path, environment: DescribedEnvironment, runs:
     if isinstance(config := values.get("config"), dict):
         paths = {name: absolute(config[name]) for name in environment.path_fields if name in config}
         located["config"] = {**config, **paths}
-    if isinstance(model := values.get("model"), str):
+    if isinstance(model := values.get("model"), str) and may_look(model):
         folder = existing_folder(base / model)
         located["model"] = model if folder is None else str(folder)
     warm = values.get("warm_start")
-    if isinstance(warm, dict) and isinstance(source := warm.get("source"), str):
+    if (
+        isinstance(warm, dict)
+        and isinstance(source := warm.get("source"), str)
+        and may_look(source)
+    ):
         located["warm_start"] = {**warm, "source": _demonstrations(source, base, runs)}
     return located
 

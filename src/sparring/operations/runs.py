@@ -46,6 +46,7 @@ from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
 from sparring.runs.queue import reconcile
 from sparring.runs.status import RunStatus, doing_of, status_of, supervised_status
+from sparring.settings.fields import Kind, defaults
 from sparring.settings.layers import DEFAULTS, flatten
 
 _POLL_SECONDS = 0.2
@@ -336,7 +337,7 @@ def run_details(request: RunQuery, caller: Caller) -> RunDetails:
             RunSetting(
                 name=name,
                 value=value,
-                source=str(_of(name, sources) or DEFAULTS),
+                source=str(_of(name, sources) or _source_of(name, value, spec)),
                 locked_by=str(_of(name, locks) or ""),
             )
             for name, value in sorted(values.items())
@@ -384,6 +385,14 @@ def _refuse_missing_log(folder: RunFolder, attempt: int) -> None:
         raise InvalidInput(f"run {folder.id} has no log yet: it has not started")
     if not 1 <= attempt <= attempts:
         raise InvalidInput(f"run {folder.id} has no attempt {attempt}; there are {attempts}")
+
+
+def _source_of(name: str, value: Any, spec: Table) -> str:
+    """Return the source of a setting without one: a run from Python names no sources."""
+    if not is_python_target(str(spec.get("target") or "")):
+        return DEFAULTS
+    kind: Kind = "train" if spec.get("kind") == "train" else "eval"
+    return DEFAULTS if dict(flatten(defaults(kind, ()))).get(name) == value else "Python"
 
 
 def _of(name: str, table: Table) -> Any:
