@@ -1,8 +1,8 @@
 # The gate is `.ci/run`, which is `make check`. What takes longer is in `make nightly`.
 PYTHON ?= python3
 BIN := .venv/bin
-# Tests wait for processes as much as they compute: two at a time take little more than half.
-TWO := -n 2 --dist worksteal
+# Tests wait for processes as much as they compute: three at a time keep two cores busy.
+BESIDE := -n 3 --dist worksteal
 # Threads of torch that spin beside another process make both several times slower.
 ALONE := OMP_NUM_THREADS=1
 # A machine that stalls fails a test that waits for it. What failed runs once more, by itself; what
@@ -93,7 +93,7 @@ docs: venv
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: venv sandbox chromium
-	$(ALONE) $(BIN)/pytest $(TWO) --durations=25 || $(ALONE) $(BIN)/pytest $(AGAIN)
+	$(ALONE) $(BIN)/pytest $(BESIDE) --durations=25 || $(ALONE) $(BIN)/pytest $(AGAIN)
 
 bench: venv
 	$(BIN)/python benchmarks/tool_concurrency.py
@@ -125,7 +125,7 @@ bench: venv
 # What takes too long for the gate: the other tests, and benchmarks with their bars. Hours.
 nightly: venv sandbox slurm postgres chromium web-check sdk-versions frameworks sharded llama-sources
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0 coverage==7.17.3
-	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks' $(TWO)
+	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks' $(BESIDE)
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest tests/policies/test_conformance.py
 	$(ALONE) $(BIN)/pytest -m hosts tests/runs
 	for name in tool_concurrency player_overhead step_overhead tool_step sandbox gateway shared_prefix \

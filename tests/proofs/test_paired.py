@@ -99,6 +99,7 @@ def test_more_cases_show_smaller_effects(cases) -> None:
     assert smallest_effect(np.tile(few, 4)) < smallest_effect(few)
 
 
+@pytest.mark.nightly
 def test_without_a_difference_it_is_called_better_as_rarely_as_it_says() -> None:
     """A short form of benchmarks/proof_calibration.py, with fixed seeds."""
     random = np.random.default_rng(0)
