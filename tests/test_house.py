@@ -21,7 +21,7 @@ LONG = 100  # lines of a module
 OPEN = {"Environment.__init__"}  # its options are the fields of the environment's own Config
 
 # Classes that share their name with a class of another module; each idea should have its own.
-SHARED = {"Checkpoints", "Group", "Limits", "Outcome", "Place"}
+SHARED = {"Checkpoints", "Group", "Limits", "Outcome"}
 
 
 def parsed(path: Path) -> ast.Module:

@@ -6,6 +6,7 @@ import io
 import json
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -50,11 +51,17 @@ def running(owner: Caller) -> RunFolder:
 
 
 class Keyboard:
-    """Each poll of the run does the next of these."""
+    """Each poll of the run does the next of these. Other threads sleep as they would."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *deeds: Callable[[], Any]) -> None:
         self.deeds = list(deeds)
-        monkeypatch.setattr(following.time, "sleep", lambda _: self.deeds.pop(0)())
+        sleep = time.sleep
+
+        def do_next(seconds: float) -> None:
+            is_polled = threading.current_thread() is threading.main_thread()
+            self.deeds.pop(0)() if is_polled else sleep(seconds)
+
+        monkeypatch.setattr(following.time, "sleep", do_next)
 
 
 def ctrl_c() -> None:
