@@ -45,7 +45,7 @@ chromium:
 
 # The report on the first page of the docs: a training of the shop's agent, and its proof.
 SHOP := --model smollm2 --set lora=true --set learning_rate=5e-4 --set num_generations=8 --set cases_per_batch=2 \
-	--set gradient_accumulation_steps=1 --set max_completion_length=80 --set tool_rounds=2 --set validation_cases=4
+	--set gradient_accumulation_steps=1 --set max_completion_length=80 --set max_turns=3 --set validation_cases=4
 docs-report: venv
 	rm -rf .example && mkdir .example && cp examples/shop/shop.py .example
 	cd .example && ../$(BIN)/sparring train shop --no-prove --set max_steps=8 $(SHOP)

@@ -121,7 +121,7 @@ def trainer(place: Path, agent: Any = None, **options: Any) -> Trainer:
     given: dict[str, Any] = {
         "suite": questions(), "measures": [even], "model": "tiny", "family": TALKATIVE,
         "max_steps": 3, "max_completion_length": 32, "learning_rate": 1e-3, "validation_cases": 0,
-        "checkpoint_steps": 2, "replacement_groups": 0, "draw_by_difficulty": False,
+        "save_steps": 2, "replacement_groups": 0, "draw_by_difficulty": False,
         "per_device_train_batch_size": 8, "runs": place / "runs", "run": "run",
         "show_progress": False, "guards": {"dead_groups": "warn", "no_tool_call": "warn"},
         **options,
@@ -132,7 +132,7 @@ def trainer(place: Path, agent: Any = None, **options: Any) -> Trainer:
 
 def caller(place: Path, agent: Any = None, **options: Any) -> Trainer:
     """A trainer of an agent with tools."""
-    given = {"family": CALLING, "tool_rounds": 4, "max_completion_length": 512, **options}
+    given = {"family": CALLING, "max_turns": 5, "max_completion_length": 512, **options}
     return trainer(place, agent or clerk(), **given)
 
 
@@ -171,14 +171,12 @@ def tools(place: Path) -> None:
 
 @run
 def echo(place: Path) -> None:
-    caller(place, world_model_coefficient=0.05).train()
+    caller(place, echo_coefficient=0.05).train()
 
 
 @run
 def echo_by_sequence(place: Path) -> None:
-    caller(
-        place, desk(), world_model_coefficient=0.1, world_model_normalization="sequence_mean"
-    ).train()
+    caller(place, desk(), echo_coefficient=0.1, echo_normalization="sequence_mean").train()
 
 
 @run
@@ -287,7 +285,7 @@ def warm_start(place: Path) -> None:
     source = {"source": str(BELL / "demonstrations.jsonl"), "num_train_epochs": 4}
     trainer(
         place, bell.agent(), suite=bell.suite(), measures=[*bell.measures, even], family=None,
-        warm_start={**source, "learning_rate": 3e-3}, beta=0.1, tool_rounds=1,
+        warm_start={**source, "learning_rate": 3e-3}, beta=0.1, max_turns=2,
         max_completion_length=128, mask_truncated_completions=False,
     ).train()  # fmt: skip
 
@@ -306,7 +304,7 @@ def trained_agent(place: Path) -> None:
         evaluate(
             desk(), questions(), [even], policy=result.policy, split=split, cases=6,
             num_generations=2, runs=place / "runs", run=f"eval-{split}", show_progress=False,
-            user=lambda *_: "go on", tool_rounds=4, max_completion_length=512, **settings,
+            user=lambda *_: "go on", max_turns=5, max_completion_length=512, **settings,
         )  # fmt: skip
     talk = trainer(place, run="talk", max_steps=1).train()
     agent = talk.trained_agent(Sampling(temperature=1.0, max_tokens=24))
@@ -378,7 +376,7 @@ def gateway(place: Path) -> None:
 def gateway_in_passes(place: Path) -> None:
     caller(
         place, play, max_completion_length=768, lora=True, per_device_train_batch_size=3,
-        world_model_coefficient=0.05, validation_cases=4,
+        echo_coefficient=0.05, validation_cases=4,
     ).train()  # fmt: skip
 
 
@@ -562,7 +560,7 @@ def command_line(place: Path) -> None:
     """An environment by its name: trained, killed on the way and restarted by its supervisor."""
     (place / "talk.py").write_text(ENVIRONMENT)
     settings = {
-        "model": "tiny", "max_steps": 3, "checkpoint_steps": 1, "max_completion_length": 24,
+        "model": "tiny", "max_steps": 3, "save_steps": 1, "max_completion_length": 24,
         "learning_rate": 1e-3, "validation_cases": 4, "per_device_train_batch_size": 8,
     }  # fmt: skip
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]

@@ -26,7 +26,7 @@ SETTINGS = {
     "per_device_train_batch_size": 8,
     "max_completion_length": 96,
     "max_steps": 8,
-    "checkpoint_steps": 4,
+    "save_steps": 4,
 }
 
 

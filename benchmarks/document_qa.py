@@ -24,7 +24,7 @@ ENVIRONMENT = str(HERE / "document_qa.py")
 TRAINING = {
     "warm-start": HERE / "demonstrations.jsonl", "max-steps": 20, "cases-per-batch": 4,
     "gradient-accumulation-steps": 1, "num-generations": 8, "learning-rate": 2e-4,
-    "temperature": 1.0, "validation-cases": 32, "checkpoint-steps": 5,
+    "temperature": 1.0, "validation-cases": 32, "save-steps": 5,
 }  # fmt: skip
 SET = ("per_device_train_batch_size=8", "mask_truncated_completions=false",
        "warm_start.num_train_epochs=2")  # fmt: skip

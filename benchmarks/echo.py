@@ -101,7 +101,7 @@ def _figures(result: Any) -> dict[str, Any]:
 def bell(coefficient: float, model: str, seed: int, steps: int, runs: str) -> Trainer:
     return porter(
         model, runs, seed=seed, max_steps=steps, validation_cases=20, replacement_groups=0,
-        draw_by_difficulty=False, world_model_coefficient=coefficient,
+        draw_by_difficulty=False, echo_coefficient=coefficient,
     )  # fmt: skip
 
 
@@ -111,9 +111,9 @@ def shop(coefficient: float, runs: str, **settings: Any) -> Trainer:
     }  # fmt: skip
     return Trainer(
         Shop().agent(), Shop().suite(), Shop.measures, max_steps=4, num_generations=8,
-        gradient_accumulation_steps=1, max_completion_length=80, tool_rounds=2,
+        gradient_accumulation_steps=1, max_completion_length=80, max_turns=3,
         mask_truncated_completions=False, lora=True, dtype="bfloat16",
-        world_model_coefficient=coefficient, replacement_groups=0, draw_by_difficulty=False,
+        echo_coefficient=coefficient, replacement_groups=0, draw_by_difficulty=False,
         engine={"lr_scheduler_type": "constant"}, runs=runs, show_progress=False, **given,
     )  # fmt: skip
 

@@ -37,7 +37,7 @@ from sparring.policies.families import family_named
 BAR_MS, BAR_MESSAGES = 1.5, 10
 FLAT = 1.25
 QUICK_BAR_MS = 2.5  # for a few short rounds on a busy machine
-LIMITS = Limits(tool_rounds=1000, completion_tokens=1 << 30)
+LIMITS = Limits(max_turns=1001, completion_tokens=1 << 30)
 TOOL = {
     "type": "function",
     "function": {

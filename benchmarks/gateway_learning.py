@@ -69,13 +69,13 @@ def measure(environment: Environment, given: argparse.Namespace, runs: str) -> d
         gradient_accumulation_steps=1,
         learning_rate=3e-4,
         max_completion_length=80,
-        tool_rounds=2,
+        max_turns=3,
         mask_truncated_completions=False,
         lora=True,
         seed=given.seed,
         validation_cases=0,
         engine={"lr_scheduler_type": "constant"},
-        world_model_coefficient=0.05,
+        echo_coefficient=0.05,
         runs=runs,
     )
     before = held_out(environment, trainer, given, runs)
@@ -101,7 +101,7 @@ def held_out(
         split="held-out",
         cases=given.cases,
         max_completion_length=80,
-        tool_rounds=2,
+        max_turns=3,
         seed=given.seed + 1,
         runs=runs,
     )

@@ -54,8 +54,8 @@ from sparring.runs.worker_group import mark_of
 JUDGED = Path(__file__).resolve().parent / "judged"
 STEPS = 6
 SETTINGS = {
-    "max_steps": STEPS, "checkpoint_steps": 2, "max_completion_length": 24, "learning_rate": 1e-3,
-    "validation_cases": 4, "restarts": 50, "hung_seconds": 12, "measure_seconds": 90,
+    "max_steps": STEPS, "save_steps": 2, "max_completion_length": 24, "learning_rate": 1e-3,
+    "validation_cases": 4, "restarts": 50, "hang_timeout": 12, "measure_timeout": 90,
 }  # fmt: skip
 SPARRING = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 EVENTS = ("queued", "starting", "attempt", "started", "running", "checkpoint", "completed")

@@ -57,7 +57,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         per_device_train_batch_size=8 if given.plain else None,
         learning_rate=5e-4 if given.quick else 3e-4,
         max_completion_length=80,
-        tool_rounds=2,
+        max_turns=3,
         mask_truncated_completions=False,  # a right answer never reaches the limit
         lora=True,
         dtype=given.dtype,
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace, runs: str) -> dict[str, Any]:
         validation_cases=0,
         engine={"lr_scheduler_type": "constant"},
         runs=runs,
-        **(PLAIN if given.plain else {"world_model_coefficient": 0.05}),
+        **(PLAIN if given.plain else {"echo_coefficient": 0.05}),
     )
     before = held_out(trainer, given, runs)
     started = time.monotonic()
@@ -109,7 +109,7 @@ def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str
         split="held-out",
         cases=64 if given.quick else 128,
         max_completion_length=80,
-        tool_rounds=2,
+        max_turns=3,
         seed=given.seed + 1,
         runs=runs,
     )

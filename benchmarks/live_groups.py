@@ -89,7 +89,7 @@ def train(model: str, seed: int, steps: int, settings: dict[str, Any], runs: str
     trainer = porter(
         model, runs, suite=suite(), measures=[rang], seed=seed, max_steps=steps, cases_per_batch=4,
         learning_rate=1e-4,
-        validation_cases=32, checkpoint_steps=VALIDATE_EVERY, guards={"dead_groups": "warn"},
+        validation_cases=32, save_steps=VALIDATE_EVERY, guards={"dead_groups": "warn"},
         **settings,
     )  # fmt: skip
     history = trainer.train().history

@@ -38,13 +38,13 @@ model = "tiny"
 max_steps = 2
 max_completion_length = 32
 validation_cases = 4
-checkpoint_steps = 1
-checkpoints_kept = 2
+save_steps = 1
+save_total_limit = 2
 [budget]
 runs_at_once = 1
 starts_per_day = 100_000
 [operators]
-may_set = ["max_steps", "checkpoint_steps"]
+may_set = ["max_steps", "save_steps"]
 """
 
 
@@ -88,7 +88,7 @@ async def drive(client: Timed, times: int) -> None:
     done = await client.call("start_run", plan=first["plan"])
     await client.wait_until_ended(done["run"])
     await client.wait_until_ended(done["proof"])
-    long = {"max_steps": 100_000, "checkpoint_steps": 1_000}
+    long = {"max_steps": 100_000, "save_steps": 1_000}
     plan = await client.call("plan_run", environment="bell", settings=long)
     busy = await client.call("start_run", plan=plan["plan"])
     page = await client.call("list_rollouts", run=done["run"])

@@ -32,7 +32,7 @@ if __name__ == "__main__":
     result = train(
         shop.agent(), shop.suite(), shop.measures, max_steps=2, num_generations=8,
         cases_per_batch=4, gradient_accumulation_steps=1, learning_rate=3e-4,
-        max_completion_length=80, tool_rounds=2, lora=True, validation_cases=0,
+        max_completion_length=80, max_turns=3, lora=True, validation_cases=0,
         replacement_groups=0, draw_by_difficulty=False, run={run!r}, runs={runs!r},
     )
 """

@@ -140,7 +140,7 @@ async def _run_bare(agent: Agent[Any]) -> None:
 
 def play_ours(policy: Any) -> Callable[[int], Awaitable[None]]:
     async def play(count: int) -> None:
-        player = Player(AGENT, policy, limits=Limits(in_flight=count))
+        player = Player(AGENT, policy, limits=Limits(max_concurrency=count))
         plays = (
             Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "Look up 7.")) for n in range(count)
         )

@@ -61,7 +61,7 @@ def play(folder: str, name: str, ready: Any, go: Any, stop: Any, cpu: Any) -> No
     player = OrderPlayer(
         Orders(Path(folder)),
         name,
-        player=Player(AGENT, policy, limits=Limits(in_flight=64)),
+        player=Player(AGENT, policy, limits=Limits(max_concurrency=64)),
         measures=MeasureSet.of((answered,)),
         policy=policy,  # type: ignore[arg-type]
         find_case=lambda _split, case_id: Case(case_id, "Look up 7."),

@@ -25,8 +25,8 @@ def porter(model: str, runs: str, **settings: Any) -> Trainer:
     given: dict[str, Any] = {
         "suite": Bell().suite(), "measures": Bell.measures, "learning_rate": 3e-4,
         "num_generations": 8, "cases_per_batch": 8, "gradient_accumulation_steps": 1, "beta": 0.1,
-        "max_completion_length": 128, "tool_rounds": 1, "mask_truncated_completions": False,
-        "validation_cases": 0, "checkpoint_steps": 5, "checkpoints_kept": 1,
+        "max_completion_length": 128, "max_turns": 2, "mask_truncated_completions": False,
+        "validation_cases": 0, "save_steps": 5, "save_total_limit": 1,
         "engine": {"lr_scheduler_type": "constant"}, "runs": runs, "show_progress": False,
         **settings,
     }  # fmt: skip

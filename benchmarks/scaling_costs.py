@@ -104,7 +104,7 @@ def measure(*, is_quick: bool) -> Costs:
 
 async def play_all(count: int) -> list[Rollout]:
     policy = ScriptedPolicy(token_script, ChatCodec(build_tokenizer(), family_named("qwen3")))
-    player = Player(AGENT, policy, limits=Limits(in_flight=count))
+    player = Player(AGENT, policy, limits=Limits(max_concurrency=count))
     plays = (Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "Look up 7.")) for n in range(count))
     return [played.rollout async for played in player.play(plays)]
 

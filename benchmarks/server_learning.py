@@ -30,12 +30,12 @@ SETTINGS = {
     "gradient_accumulation_steps": 1,
     "learning_rate": 3e-4,
     "max_completion_length": 80,
-    "tool_rounds": 2,
+    "max_turns": 3,
     "mask_truncated_completions": False,
     "lora": True,
     "dtype": "float32",
     "validation_cases": 0,
-    "world_model_coefficient": 0.05,
+    "echo_coefficient": 0.05,
     "engine": {"lr_scheduler_type": "constant"},
 }
 VARIABLES = {"HF_HUB_OFFLINE": "1"}
@@ -100,7 +100,7 @@ def train(project: Path, settings: dict[str, Any], given: argparse.Namespace) ->
 def held_out(project: Path, model: str, given: argparse.Namespace) -> dict[str, float]:
     """Return the share of held-out cases with a right answer, and its 95 % interval."""
     cases = ["--split", "held-out", "--cases", str(given.cases), "--seed", str(given.seed + 1)]
-    limits = ["--max-completion-length", "80", "--tool-rounds", "2"]
+    limits = ["--max-completion-length", "80", "--max-turns", "3"]
     shown = sparring(project, "eval", SHOP, "--model", model, *cases, *limits)
     rate = shown["measures"]["numeric"]["pass_rate"]
     return {name: round(rate[name], 4) for name in ("value", "low", "high")}

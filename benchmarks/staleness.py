@@ -101,7 +101,7 @@ def train(runs: Path, server: str, steps: int, staleness: int, ratios: Ratios) -
         Agent(name="waiter", tools=[wait]), suite, [even], model=locate("tiny"), family=family,
         lora=True, learning_rate=5e-3, max_steps=steps, cases_per_batch=CASES,
         gradient_accumulation_steps=1, num_generations=GROUP, max_completion_length=64,
-        tool_rounds=1, validation_cases=VALIDATION, replacement_groups=0,
+        max_turns=2, validation_cases=VALIDATION, replacement_groups=0,
         context=lambda case: {"seconds": seconds_of(case)}, sampling=[server],
         max_staleness=staleness, runs=runs, run=f"staleness-{staleness}", show_progress=False,
         guards={"no_tool_call": "off", "dead_groups": "off"},

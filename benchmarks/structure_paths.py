@@ -116,7 +116,7 @@ def quickstart() -> dict[str, Any]:
     import quickstart
 
     settings = {"max_steps": 2, "num_generations": 4, "gradient_accumulation_steps": 1}
-    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "tool_rounds": 2}
+    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "max_turns": 3}
     profile = Profile()
     trainer_class = sparring.Trainer  # imports the libraries
     with tempfile.TemporaryDirectory() as runs:

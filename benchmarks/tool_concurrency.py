@@ -57,7 +57,7 @@ async def play(
 ) -> tuple[float, list[Rollout]]:
     times: list[float] = []
     policy = ScriptedPolicy(script, codec)
-    player = Player(agent_with(kind, times), policy, limits=Limits(in_flight=in_flight))
+    player = Player(agent_with(kind, times), policy, limits=Limits(max_concurrency=in_flight))
     plays = [
         Play(RolloutKey(0, 0, str(n), 0), Case(str(n), f"Look up {n}.")) for n in range(rollouts)
     ]
@@ -69,7 +69,7 @@ def main() -> int:
     codec = ChatCodec(build_tokenizer(), family_named("qwen3"))
     figures: dict[str, Any] = {
         "rollouts": ROLLOUTS,
-        "tool_seconds": TOOL_SECONDS,
+        "tool_timeout": TOOL_SECONDS,
         "bar_seconds": BAR_SECONDS,
     }
     for kind in ("plain", "async"):

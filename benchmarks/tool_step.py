@@ -95,7 +95,7 @@ def our_trainer(folder: str) -> Trainer:
     return Trainer(
         Agent(name="waiter", tools=[wait]), suite, [even], model="tiny", family=family,
         max_steps=STEPS, cases_per_batch=CASES, gradient_accumulation_steps=1,
-        num_generations=GROUP, max_completion_length=256, tool_rounds=1, validation_cases=0,
+        num_generations=GROUP, max_completion_length=256, max_turns=2, validation_cases=0,
         replacement_groups=0, context=lambda: {"calls": 0}, runs=folder, show_progress=False,
     )  # fmt: skip
 

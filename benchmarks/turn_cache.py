@@ -86,7 +86,7 @@ def main() -> int:
     later = sum(uncached[1:]) / sum(cached[1:])
     is_met = speedup >= BAR or given.tokens > 16
     print(json.dumps({
-        "benchmark": "turn_cache", "model": given.model, "cases": given.cases,
+        "benchmark": "kv_cache_memory", "model": given.model, "cases": given.cases,
         "prompt_tokens": given.prompt, "sampled_per_turn": given.tokens,
         "kept_seconds": [round(each, 2) for each in cached],
         "again_seconds": [round(each, 2) for each in uncached],

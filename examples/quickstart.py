@@ -34,7 +34,7 @@ agent = Agent(name="adder", instructions="You answer sums with the tool add.", t
 
 if __name__ == "__main__":
     settings = {"max_steps": 4, "num_generations": 8, "gradient_accumulation_steps": 1}
-    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "tool_rounds": 2}
+    settings |= {"lora": True, "learning_rate": 5e-4, "max_completion_length": 80, "max_turns": 3}
     result = train(agent, suite, [right_sum], model="smollm2", validation_cases=32, **settings)
     print(result)  # validation reward before and after
     print(result.generate(examples + chat(57, 26), repetition_penalty=1.0))

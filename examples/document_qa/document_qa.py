@@ -113,7 +113,7 @@ class DocumentQA(Environment):
 
     name = "document_qa"
     measures = (answers, cites_its_source)
-    settings = {"max_completion_length": 256, "tool_rounds": 2}
+    settings = {"max_completion_length": 256, "max_turns": 3}
 
     class Config(Environment.Config):
         folder: Path = Field(STATIONS, description="documents, with questions.jsonl among them")

@@ -85,7 +85,7 @@ class FrontDesk(Environment):
     """Questions about price and stock. The desk has no tools; each specialist has one."""
 
     measures = (numeric(), right_specialist)
-    settings = {"max_completion_length": 128, "tool_rounds": 3, "temperature": 0.7}
+    settings = {"max_completion_length": 128, "max_turns": 4, "temperature": 0.7}
 
     def agent(self) -> Agent:
         price = Agent(

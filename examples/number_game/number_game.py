@@ -92,7 +92,7 @@ class NumberGame(Environment):
     name = "number_game"
     measures = (found, heeded_hints)
     weights = {"heeded_hints": 0.5}
-    settings = {"tool_rounds": 4, "max_completion_length": 256}
+    settings = {"max_turns": 5, "max_completion_length": 256}
 
     class Config(Environment.Config):
         largest: int = Field(8, ge=4, le=100, description="numbers go from 1 to this")

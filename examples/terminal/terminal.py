@@ -78,7 +78,7 @@ class Terminal(Environment):
     needs_sandbox = True
     measures = (did_the_task, kept_the_rest)
     weights = {"kept_the_rest": 0.2}
-    settings = {"tool_rounds": 1, "max_completion_length": 192}
+    settings = {"max_turns": 2, "max_completion_length": 192}
 
     def agent(self) -> Agent:
         return Agent(

@@ -77,7 +77,7 @@ def play(tmp_path, name, codec, **options):
         policy=policy,
         runs=tmp_path,
         run=name,
-        in_flight=8,
+        max_concurrency=8,
         num_generations=2,
         show_progress=False,
         **options,
@@ -197,7 +197,7 @@ def new_run(path: Path, model: Path) -> RunFolder:
             "kind": "eval",
             "target": f"{HERE / 'agent_file.py'}:Waiting",
             "policy": {"model": str(model)},
-            "play": {"max_completion_length": 160, "in_flight": 8, "num_generations": 2},
+            "play": {"max_completion_length": 160, "max_concurrency": 8, "num_generations": 2},
         }
     )
     return folder

@@ -36,7 +36,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def test_training_moves_the_weights_and_leaves_a_run_behind(tiny_folder, tmp_path):
-    made = trainer(tiny_folder, tmp_path, validation_cases=8, checkpoint_steps=2)
+    made = trainer(tiny_folder, tmp_path, validation_cases=8, save_steps=2)
     before = [weights.detach().clone() for weights in made.model.parameters()]
     result = made.train()
     assert any(
@@ -289,7 +289,7 @@ def test_bfloat16_trains_and_samples_alike(tiny_folder, tmp_path):
 
 
 def test_several_updates_on_the_same_rollouts_save_between_generations(tiny_folder, tmp_path):
-    given = {"max_steps": 4, "checkpoint_steps": 1, "engine": {"num_iterations": 2}}
+    given = {"max_steps": 4, "save_steps": 1, "engine": {"num_iterations": 2}}
     whole = trainer(tiny_folder, tmp_path, run="w", **given).train()
     assert [each.step for each in list_checkpoints(whole.folder.checkpoints)] == [2, 4]
     part = stopped_after(trainer(tiny_folder, tmp_path, run="p", **given), 1)
@@ -319,8 +319,8 @@ def test_a_wrong_number_of_processes_fails_at_the_start(tiny_folder, tmp_path):
 
 
 def test_an_unknown_setting_is_refused_before_anything_is_made(tiny_folder, tmp_path):
-    with pytest.raises(SettingError, match="use checkpoint_steps"):
-        trainer(tiny_folder, tmp_path / "runs", save_steps=5)
+    with pytest.raises(SettingError, match="use save_steps"):
+        trainer(tiny_folder, tmp_path / "runs", checkpoint_steps=5)
     assert not (tmp_path / "runs").exists()
 
 

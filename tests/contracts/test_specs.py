@@ -62,15 +62,10 @@ def test_parts_that_are_no_strings_become_strings() -> None:
     assert Service("web", command).command_at(80) == ["serve", "3"]
 
 
-@pytest.mark.parametrize(("rounds", "turns"), [(0, 1), (5, 6)])
-def test_the_model_may_answer_once_after_its_last_tool_round(rounds: int, turns: int) -> None:
-    assert Limits(tool_rounds=rounds).turns == turns
-
-
 def test_limits_by_tool_are_not_shared_and_no_limit_can_be_changed() -> None:
     assert Limits().tool_concurrency_by_name is not Limits().tool_concurrency_by_name
     with pytest.raises(FrozenInstanceError):
-        Limits().tool_rounds = 9  # type: ignore[misc]
+        Limits().max_turns = 10  # type: ignore[misc]
 
 
 @settings(max_examples=30)
@@ -118,7 +113,7 @@ def test_a_named_key_goes_to_any_server() -> None:
     assert spec.key_variable == "OPENAI_API_KEY"
 
 
-@pytest.mark.parametrize("field", ["temperature", "tool_seconds", "rollout_seconds"])
+@pytest.mark.parametrize("field", ["temperature", "tool_timeout", "rollout_timeout"])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1])
 def test_a_setting_of_play_must_be_a_finite_number_in_its_range(field: str, value: float) -> None:
     with pytest.raises(ValidationError, match=field):
@@ -127,14 +122,14 @@ def test_a_setting_of_play_must_be_a_finite_number_in_its_range(field: str, valu
 
 def test_the_limits_of_the_player_are_those_that_were_set() -> None:
     play = PlaySettings(
-        in_flight=3,
-        tool_rounds=2,
+        max_concurrency=3,
+        max_turns=3,
         max_completion_length=77,
-        rollout_seconds=4.0,
-        tool_seconds=1.5,
+        rollout_timeout=4.0,
+        tool_timeout=1.5,
     )
     assert play.limits() == Limits(
-        in_flight=3, tool_rounds=2, completion_tokens=77, rollout_seconds=4.0, tool_seconds=1.5
+        max_concurrency=3, max_turns=3, completion_tokens=77, rollout_timeout=4.0, tool_timeout=1.5
     )
 
 

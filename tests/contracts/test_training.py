@@ -181,7 +181,7 @@ def test_quantization_implies_adapters_and_adapters_learn_faster_unless_a_rate_i
 
 def test_tool_results_are_learned_only_with_a_coefficient() -> None:
     assert not settings_of().learns_results
-    assert settings_of(world_model_coefficient=0.05).learns_results
+    assert settings_of(echo_coefficient=0.05).learns_results
 
 
 small = st.integers(1, 6)
@@ -208,7 +208,7 @@ def test_a_step_learns_from_every_rollout_of_every_pass_on_every_rank(
 def test_validation_is_played_at_the_start_at_checkpoints_and_at_the_end(
     cases: int | None, steps: int, most: int
 ) -> None:
-    learning = settings_of(validation_cases=cases, checkpoint_steps=50)
+    learning = settings_of(validation_cases=cases, save_steps=50)
     assert learning.most_validated(steps) == most
 
 
@@ -224,7 +224,7 @@ def test_the_most_rollouts_are_those_of_training_and_of_validation() -> None:
         "num_generations": 4,
         "replacement_groups": 1,
         "validation_cases": 5,
-        "checkpoint_steps": 5,
+        "save_steps": 5,
     }
     spec = spec_of(settings=learning, processes=3)
     assert spec.optimizer_steps == 10
@@ -245,14 +245,14 @@ def test_several_hosts_need_an_address_unless_a_scheduler_places_them() -> None:
         ({"sampling": 2}, 512),
         ({"sampling": "joined"}, 256),
         ({"sampling": ["http://a:1", "http://b:1", "http://c:1"]}, 768),
-        ({"sampling": 2, "in_flight": 8}, 8),
+        ({"sampling": 2, "max_concurrency": 8}, 8),
     ],
 )
 def test_as_many_rollouts_are_in_play_as_the_servers_take(
     given: dict[str, Any], rollouts: int
 ) -> None:
     settings = TrainSettings(**given)
-    assert settings.rollouts_at_once == settings.limits().in_flight == rollouts
+    assert settings.rollouts_at_once == settings.limits().max_concurrency == rollouts
 
 
 def test_a_training_survives_being_written_and_read() -> None:

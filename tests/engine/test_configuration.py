@@ -59,7 +59,7 @@ def test_an_epoch_is_one_pass_over_the_cases():
 def test_settings_that_are_not_trls_have_the_defaults_that_were_asked_for():
     settings = TrainSettings()
     assert settings.mask_truncated_completions is True
-    assert settings.tool_rounds == 5
+    assert settings.max_turns == 6
     assert settings.lora is False
     assert settings.quantization is False
     assert settings.report_to == ()
@@ -137,7 +137,7 @@ def test_what_does_not_exist_is_refused_with_what_does(table, advice):
 @pytest.mark.parametrize(
     ("name", "advice"),
     [
-        ("save_steps", "use checkpoint_steps"),
+        ("checkpoint_steps", "use save_steps"),
         ("vllm", "use sampling=1, which starts a vLLM server"),
         ("enable_jit_checkpoint", "within a generation"),
         ("loss_type", r"write engine=\{'loss_type'"),

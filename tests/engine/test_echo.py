@@ -52,7 +52,7 @@ def learned():
 
 def streams(normalization):
     """The rows with their weights, as the credit rules give them."""
-    settings = TrainSettings(world_model_normalization=normalization, max_completion_length=LONGEST)
+    settings = TrainSettings(echo_normalization=normalization, max_completion_length=LONGEST)
     played = Played(rollout(""), 0.0)
     groups = [Group((played,) * len(learned()), tuple(learned()))]
     return streams_of([ToolResults(settings)], groups, NotebookEngine())
@@ -202,8 +202,8 @@ def trained(tiny_folder, runs, **settings):
 
 
 def test_coefficient_zero_gives_the_weights_of_a_run_without_it(tiny_folder, tmp_path, monkeypatch):
-    zero = trained(tiny_folder, tmp_path / "zero", world_model_coefficient=0.0)
-    some = trained(tiny_folder, tmp_path / "some", world_model_coefficient=0.05)
+    zero = trained(tiny_folder, tmp_path / "zero", echo_coefficient=0.0)
+    some = trained(tiny_folder, tmp_path / "some", echo_coefficient=0.05)
     monkeypatch.setattr(Echo, "carry", lambda *_: None)
     without = trained(tiny_folder, tmp_path / "without")
     assert weights_digest(zero) == weights_digest(without)
@@ -217,7 +217,7 @@ def test_what_tools_answer_is_learned(tiny_folder, tmp_path):
         [row["env_loss/find"] for row in result.history if "loss" in row]
         for result in (
             trained(tiny_folder, tmp_path / "zero"),
-            trained(tiny_folder, tmp_path / "much", world_model_coefficient=5.0),
+            trained(tiny_folder, tmp_path / "much", echo_coefficient=5.0),
         )
     ]
     assert losses[0][0] == pytest.approx(losses[1][0])

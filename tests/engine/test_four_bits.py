@@ -26,8 +26,8 @@ SETTINGS = {
     "quantization": True,
     "learning_rate": 5e-3,
     "max_steps": 2,
-    "checkpoint_steps": 1,
-    "checkpoints_kept": 9,
+    "save_steps": 1,
+    "save_total_limit": 9,
 }
 
 

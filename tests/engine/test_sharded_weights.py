@@ -27,8 +27,8 @@ needs_deepspeed = pytest.mark.skipif(
 SETTINGS: dict[str, Any] = {
     "learning_rate": 5e-3,
     "max_steps": 3,
-    "checkpoint_steps": 1,
-    "checkpoints_kept": 9,
+    "save_steps": 1,
+    "save_total_limit": 9,
     "max_completion_length": 8,
     "cases_per_batch": 1,
     "gradient_accumulation_steps": 1,

@@ -28,7 +28,7 @@ SETTINGS: dict[str, Any] = {
     "lora": True,
     "learning_rate": 5e-2,
     "max_steps": STEPS,
-    "checkpoint_steps": 2,
+    "save_steps": 2,
     "max_completion_length": 8,
     "num_generations": 4,
     "cases_per_batch": 1,

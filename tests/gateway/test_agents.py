@@ -137,7 +137,7 @@ def test_a_rollout_that_takes_too_long_ends(codecs):
         await asyncio.sleep(60)
 
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    rollout = play_one(play, policy, rollout_seconds=1.0)
+    rollout = play_one(play, policy, rollout_timeout=1.0)
     assert rollout.ending is Ending.ROLLOUT_DEADLINE
     assert len(rollout.rows) == 1
 
@@ -153,7 +153,7 @@ def test_the_turn_limit_ends_the_rollout_and_the_client_is_told(codecs):
             raise
 
     script = calls_tool(*[ADD] * 9)
-    rollout = play_one(play, ScriptedPolicy(script, codecs["qwen3"]), tool_rounds=2)
+    rollout = play_one(play, ScriptedPolicy(script, codecs["qwen3"]), max_turns=3)
     assert rollout.ending is Ending.TURN_LIMIT
     assert rollout.turns == 3
     assert refusals == [410]
@@ -180,7 +180,7 @@ def test_a_client_that_retries_after_the_end_does_not_hold_the_rollout_up(codecs
                     await asyncio.sleep(0.01)
 
     policy = ScriptedPolicy(lambda request: "word " * 500, codecs["qwen3"])
-    rollout = play_one(stubborn, policy, completion_tokens=20, rollout_seconds=60.0)
+    rollout = play_one(stubborn, policy, completion_tokens=20, rollout_timeout=60.0)
     assert rollout.ending is Ending.TOKEN_BUDGET
     assert rollout.rows[0].sampled
     assert set(refused) == {410}

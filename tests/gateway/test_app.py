@@ -114,7 +114,7 @@ def test_a_session_answers_410_after_its_end_and_at_its_turn_limit(codecs):
                     messages += [answer.json()["choices"][0]["message"]]
                     messages += [{"role": "user", "content": "more"}]
 
-    rollout = play_one(play, ScriptedPolicy(lambda _: "five", codecs["qwen3"]), tool_rounds=1)
+    rollout = play_one(play, ScriptedPolicy(lambda _: "five", codecs["qwen3"]), max_turns=2)
     assert found == [200, 200, 410]
     assert rollout.ending is Ending.TURN_LIMIT
 

@@ -22,7 +22,7 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 from tests.gateway.playing import TOOLS
 
-LIMITS = Limits(tool_rounds=100, completion_tokens=1 << 20)
+LIMITS = Limits(max_turns=101, completion_tokens=1 << 20)
 USER = Message("user", "What is 2 + 3?")
 
 

@@ -56,7 +56,7 @@ def test_mini_swe_agent_repairs_a_file_in_the_sandbox(codecs):
     player = Player(
         agent,
         policy,
-        limits=Limits(tool_rounds=20, completion_tokens=1 << 20, rollout_seconds=240.0),
+        limits=Limits(max_turns=21, completion_tokens=1 << 20, rollout_timeout=240.0),
         context=lambda: Workspace({"broken.py": BROKEN}),
     )
     case = Case("repair", "add() in broken.py subtracts; repair it.")

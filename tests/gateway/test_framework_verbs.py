@@ -33,7 +33,7 @@ class Tested(Environment):
         "max_completion_length": 48,
         "mask_truncated_completions": False,
         "validation_cases": 4,
-        "rollout_seconds": 120.0,
+        "rollout_timeout": 120.0,
     }}
 {attributes}
     def suite(self):

@@ -153,7 +153,7 @@ def test_a_framework_is_played_with_exact_rows(codecs, framework):
     )
     policy = Recording(script, codecs["qwen3"])
     agent = GatewayAgent("tested", framework.program())
-    (rollout,) = play_all(agent, policy, plays(1), rollout_seconds=120.0)
+    (rollout,) = play_all(agent, policy, plays(1), rollout_timeout=120.0)
     assert rollout.ending is Ending.ANSWERED, rollout.detail
     assert rollout.answer == "It is 5."
     assert [call.tool for call in rollout.tool_calls][:2] == ["add", "multiply"]

@@ -94,7 +94,7 @@ def test_the_process_group_ends_with_the_rollout(codecs, tmp_path):
     )
     program = CommandProgram(script(tmp_path, text), tmp_path)
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    (rollout,) = play_all(agent_of(program), policy, rollout_seconds=2.0)
+    (rollout,) = play_all(agent_of(program), policy, rollout_timeout=2.0)
     assert rollout.ending is Ending.ROLLOUT_DEADLINE
     pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
     assert len(pids) == 2
@@ -113,7 +113,7 @@ def is_running(pid):
 def test_a_reused_process_takes_case_after_case(codecs, tmp_path):
     program = ReusedProgram(script(tmp_path, REUSED), tmp_path)
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    rollouts = play_all(agent_of(program), policy, plays(3), in_flight=1)
+    rollouts = play_all(agent_of(program), policy, plays(3), max_concurrency=1)
     pids = {rollout.answer.removeprefix("five from ") for rollout in rollouts}
     assert len(pids) == 1
     assert int(pids.pop()) != os.getpid()
@@ -122,7 +122,7 @@ def test_a_reused_process_takes_case_after_case(codecs, tmp_path):
 def test_a_reused_process_that_ends_is_replaced(codecs, tmp_path):
     program = ReusedProgram(script(tmp_path, REUSED), tmp_path)
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    rollouts = play_all(agent_of(program), policy, plays(5), in_flight=1)
+    rollouts = play_all(agent_of(program), policy, plays(5), max_concurrency=1)
     assert [rollout.ending for rollout in rollouts] == [
         *[Ending.ANSWERED] * 3,
         Ending.NO_MODEL_CALL,
@@ -146,7 +146,7 @@ def test_a_process_that_leaves_its_group_and_keeps_the_output_does_not_hold_up_t
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
     began = time.monotonic()
     try:
-        (rollout,) = play_all(agent_of(program), policy, plays(1), rollout_seconds=8.0)
+        (rollout,) = play_all(agent_of(program), policy, plays(1), rollout_timeout=8.0)
     finally:
         if (tmp_path / "pid").exists():
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -158,7 +158,7 @@ def test_a_reused_process_that_prints_a_line_without_end_fails_its_rollout(codec
     endless = "import sys\nsys.stdin.readline()\nprint('x' * 4_000_001, flush=True)\ninput()\n"
     program = ReusedProgram(script(tmp_path, endless), tmp_path)
     policy = ScriptedPolicy(lambda _: "five", codecs["qwen3"])
-    (rollout,) = play_all(agent_of(program), policy, plays(1), in_flight=1)
+    (rollout,) = play_all(agent_of(program), policy, plays(1), max_concurrency=1)
     assert rollout.ending is Ending.NO_MODEL_CALL
     assert "a line of more than 4,000,000 bytes" in rollout.detail
 

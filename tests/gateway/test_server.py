@@ -351,7 +351,7 @@ def fuzz(codec, number, seed):
         assert (await client.post("/chat/completions", json=CHAT)).status_code == 200
         return counts
 
-    limits = {"completion_tokens": 1 << 30, "tool_rounds": 1 << 20, "rollout_seconds": 3000.0}
+    limits = {"completion_tokens": 1 << 30, "max_turns": 1 << 20, "rollout_timeout": 3000.0}
     rollout, counts = in_session(codec, lambda _: "five", work, **limits)
     assert rollout.turns >= counts[200]
     return counts

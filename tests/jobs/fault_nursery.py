@@ -30,11 +30,11 @@ FORK = multiprocessing.get_context("fork")
 # Everything on that could break exactness.
 SETTINGS = {
     "max_steps": 8,
-    "checkpoint_steps": 2,
+    "save_steps": 2,
     "validation_cases": 4,
     "lora": {"r": 4},
     "beta": 0.1,
-    "world_model_coefficient": 0.05,
+    "echo_coefficient": 0.05,
     "replacement_groups": 2,
     "draw_by_difficulty": True,
     "warm_start": {"num_train_epochs": 1},

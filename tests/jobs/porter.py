@@ -26,7 +26,7 @@ def porter(tiny: Path, runs: Path, **options: Any) -> Trainer:
         "learning_rate": 3e-4,
         "num_generations": 4,
         "max_completion_length": 128,
-        "tool_rounds": 1,
+        "max_turns": 2,
         "mask_truncated_completions": False,
         "guards": {"dead_groups": "warn", "no_tool_call": "warn"},
         **options,

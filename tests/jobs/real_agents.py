@@ -156,9 +156,9 @@ def training(kind: str, model: Path, runs: Path, run: str, **options: Any) -> Tr
     agent, turns, answers = KINDS[kind]()
     given: dict[str, Any] = {
         "agent": agent, "suite": suite(), "measures": (got_in,), "family": None, "user": answers,
-        "context": dict, "run": run, "max_steps": 4, "checkpoint_steps": 1, "learning_rate": 3e-4,
+        "context": dict, "run": run, "max_steps": 4, "save_steps": 1, "learning_rate": 3e-4,
         "num_generations": 4, "cases_per_batch": 2, "gradient_accumulation_steps": 2,
-        "max_completion_length": 240, "tool_rounds": 3, "mask_truncated_completions": False,
+        "max_completion_length": 240, "max_turns": 4, "mask_truncated_completions": False,
         "guards": {"dead_groups": "warn", "no_tool_call": "warn"}, **options,
     }  # fmt: skip
     if "warm_start" in given:

@@ -27,7 +27,7 @@ def run_here(
     task = Task.of_environment(
         load_environment(spec.target, spec.config),
         suite=read,
-        measure_seconds=spec.play_settings.measure_seconds,
+        measure_timeout=spec.play_settings.measure_timeout,
     )
     heartbeat = heartbeat or Heartbeat(folder, 0, None)
     try:

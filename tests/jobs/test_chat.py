@@ -128,7 +128,7 @@ class Chat:
         policy = ScriptedPolicy(self._script, self._codec)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
         out = io.StringIO()
-        play = PlaySettings(tool_rounds=2)
+        play = PlaySettings(max_turns=3)
         asyncio.run(talk(Conversation(task, policy, play), Console(file=out, width=200)))
         return out.getvalue()
 

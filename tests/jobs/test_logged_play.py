@@ -103,7 +103,7 @@ class Plays:
                 context=self._world,
             ),
             policy=policy,
-            play=PlaySettings(in_flight=4),
+            play=PlaySettings(max_concurrency=4),
             judge_again=self._look,
         )
 

@@ -40,7 +40,7 @@ def test_every_process_holds_whole_groups_and_passes_divide_them(
     assert rows is None or plan.rows_per_pass <= rows
     assert plan.steps >= (max_steps or 1)
     assert plan.steps % plan.boundary == 0
-    assert plan.checkpoint_steps % plan.boundary == 0
+    assert plan.save_steps % plan.boundary == 0
 
 
 def test_the_defaults_are_two_cases_twice_four_rollouts_each():
@@ -72,7 +72,7 @@ def test_a_generation_that_ends_inside_a_step_is_refused():
 
 
 def test_checkpoints_are_moved_to_the_boundaries_of_generations():
-    settings = TrainSettings(max_steps=10, checkpoint_steps=3)
+    settings = TrainSettings(max_steps=10, save_steps=3)
     plan = resolve_batches(settings, training_cases=100, num_iterations=4)
-    assert (plan.boundary, plan.steps, plan.checkpoint_steps) == (4, 12, 4)
+    assert (plan.boundary, plan.steps, plan.save_steps) == (4, 12, 4)
     assert len(plan.notes) == 2

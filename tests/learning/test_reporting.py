@@ -288,8 +288,8 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "run")
 
 
-def plan(steps: int = 10, checkpoint_steps: int = 4) -> BatchPlan:
-    settings = TrainSettings(max_steps=steps, checkpoint_steps=checkpoint_steps)
+def plan(steps: int = 10, save_steps: int = 4) -> BatchPlan:
+    settings = TrainSettings(max_steps=steps, save_steps=save_steps)
     return resolve_batches(settings, training_cases=100)
 
 
@@ -341,7 +341,7 @@ def test_a_validation_has_names_of_its_own_and_is_not_part_of_a_step(
 def test_the_time_left_counts_the_steps_and_the_validations_ahead(
     folder: RunFolder, clock: Clock
 ) -> None:
-    reports = reporter(folder, plan=plan(steps=10, checkpoint_steps=4))
+    reports = reporter(folder, plan=plan(steps=10, save_steps=4))
     clock.now += 30
     reports.validation(0, {})
     clock.now += 2
@@ -360,7 +360,7 @@ def test_after_the_last_step_of_a_run_without_validation_no_time_is_left(
 
 
 def test_the_time_left_follows_the_recent_steps(folder: RunFolder, clock: Clock) -> None:
-    reports = reporter(folder, plan=plan(steps=100, checkpoint_steps=100))
+    reports = reporter(folder, plan=plan(steps=100, save_steps=100))
     for step in range(1, 21):
         clock.now += 50 if step <= 10 else 1
         reports.step(step, {})

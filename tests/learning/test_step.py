@@ -164,7 +164,7 @@ def run(made):
 def test_a_training_is_validated_before_its_first_step_and_when_it_saves(training):
     scores = []
     hooks = Hooks(on_validation=lambda step, figures: scores.append((step, figures["reward"])))
-    made = run(training(FAIR, FAIR[:2], hooks=hooks, max_steps=3, checkpoint_steps=2))
+    made = run(training(FAIR, FAIR[:2], hooks=hooks, max_steps=3, save_steps=2))
     assert scores == [(0, 1.0), (2, 1.0), (3, 1.0)]
     assert made.engine.start_score == 1.0
     assert [each.score for each in made.engine.saved] == [1.0, 1.0]
@@ -211,9 +211,9 @@ def test_a_guard_ends_the_training_with_a_checkpoint_of_its_step(training):
 def test_a_generation_may_take_several_optimizer_steps(training):
     reported = []
     hooks = Hooks(on_step=lambda step, _: reported.append(step))
-    settings = TrainSettings(num_generations=GROUP, max_steps=4, checkpoint_steps=2)
+    settings = TrainSettings(num_generations=GROUP, max_steps=4, save_steps=2)
     plan = resolve_batches(settings, training_cases=len(FAIR), num_iterations=2)
-    made = run(training(FAIR, FAIR[:2], hooks=hooks, plan=plan, max_steps=4, checkpoint_steps=2))
+    made = run(training(FAIR, FAIR[:2], hooks=hooks, plan=plan, max_steps=4, save_steps=2))
     assert reported == [1, 2, 3, 4]
     assert made.engine.published == [0, 2, 4]
     assert len(made.engine.batches) == len(made.engine.saved) == 2
@@ -274,7 +274,7 @@ def test_nothing_is_replaced_without_a_budget(training):
 
 
 def test_with_a_world_model_failed_groups_stay_and_count_as_teaching(training):
-    made = training(["hard-0", *FAIR], ["hard-0"], world_model_coefficient=0.05)
+    made = training(["hard-0", *FAIR], ["hard-0"], echo_coefficient=0.05)
     figures = figures_of(made)
     assert set(made.player.played) == {"hard-0"}
     assert (figures["live_groups"], figures["teaching_groups"]) == (0, 1)

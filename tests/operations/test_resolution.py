@@ -174,8 +174,8 @@ def test_a_lock_in_the_file_binds_the_owner_too(owner):
     [
         {"model": "evil/model"}, {"max_steps": 6}, {"max_completion_length": 9999},
         {"lora": {"r": 512}}, {"lora": True}, {"lora": {"rank_pattern": {"q": 512}}},
-        {"config": {"folder": "/root/.ssh"}}, {"processes": 8}, {"tool_seconds": 999},
-        {"checkpoint_steps": 1}, {"engine": {"num_iterations": 9}}, {"unsandboxed": True},
+        {"config": {"folder": "/root/.ssh"}}, {"processes": 8}, {"tool_timeout": 999},
+        {"save_steps": 1}, {"engine": {"num_iterations": 9}}, {"unsandboxed": True},
         {"warm_start": {"source": "/etc/passwd"}},
     ],
 )  # fmt: skip

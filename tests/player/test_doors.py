@@ -44,7 +44,7 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.threads import DaemonThreads
 from tests.gateway.plain_loop import completed
 
-LIMITS = Limits(completion_tokens=1 << 20, tool_rounds=60)
+LIMITS = Limits(completion_tokens=1 << 20, max_turns=61)
 SYSTEM = {"desk": "Sort it. ä", "clerk": "File it.", "archive": "Keep it."}
 NEXT = {"desk": "clerk", "clerk": "archive"}
 KEY = RolloutKey(3, 1, "c", 2)

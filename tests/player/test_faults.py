@@ -71,7 +71,7 @@ def test_a_wave_is_not_held_up_by_agents_that_wait_for_a_slot(codec):
         policy = InWaves(
             lambda request: [call("ask", input="?"), "inner says", "done"][request.key.turn]
         )
-        limits = Limits(tool_concurrency=2, rollout_seconds=5)
+        limits = Limits(tool_concurrency=2, rollout_timeout=5)
         plays = [Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "?")) for n in range(6)]
         return [p.rollout.ending async for p in Player(OUTER, policy, limits=limits).play(plays)]
 
@@ -123,7 +123,7 @@ def test_a_thread_is_counted_as_hung_when_the_whole_rollout_runs_out_of_time(cod
 
     async def play():
         policy = ScriptedPolicy(lambda request: call("work"), codec)
-        player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_seconds=0.2))
+        player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_timeout=0.2))
         rollout = await player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "?")))
         return rollout.ending, player.hung_threads()
 

@@ -34,7 +34,7 @@ async def sleep(play, policy):
 
 
 def played(function, policy):
-    player = FunctionPlayer(function, policy, Limits(rollout_seconds=0.2))
+    player = FunctionPlayer(function, policy, Limits(rollout_timeout=0.2))
     play = Play(RolloutKey(0, 0, "c", 0), Case("c", "?"))
 
     async def only():

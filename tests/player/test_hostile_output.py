@@ -95,7 +95,7 @@ def play_all(outputs, codec, folder):
             ),
             codec,
         )
-        limits = Limits(completion_tokens=10_000_000, tool_rounds=1, in_flight=32)
+        limits = Limits(completion_tokens=10_000_000, max_turns=2, max_concurrency=32)
         player = Player(AGENT, policy, limits=limits)
         plays = (Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "go")) for n in range(len(outputs)))
         endings: Counter[Ending] = Counter()

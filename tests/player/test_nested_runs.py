@@ -174,7 +174,7 @@ def test_a_tool_that_runs_an_agent_holds_no_place_while_it_waits(tiny_policy):
 
     agent = Agent(name="a", tools=[ask], tool_use_behavior="stop_on_first_tool")
     agent.model_settings.tool_choice = "ask"
-    limits = Limits(completion_tokens=40, tool_concurrency_by_name={"ask": 1}, rollout_seconds=20)
+    limits = Limits(completion_tokens=40, tool_concurrency_by_name={"ask": 1}, rollout_timeout=20)
     player = Player(agent, tiny_policy, limits=limits)
     plays = [Play(RolloutKey(0, 0, "c", n), Case("c", "?")) for n in range(3)]
 

@@ -115,7 +115,7 @@ def test_an_unknown_tool_tells_the_model_which_there_are(codec):
 
 
 def test_only_unknown_tools_until_the_turns_are_used_up_is_a_cause_of_its_own(codec):
-    limits = Limits(tool_rounds=2)
+    limits = Limits(max_turns=3)
     played = play_script(AGENT, [call("nope")] * 5, codec, limits=limits)
     assert played.ending is Ending.UNKNOWN_TOOL
     played = play_script(AGENT, [call("add", a=1, b=1)] * 5, codec, limits=limits)
@@ -375,7 +375,7 @@ def test_every_sampled_token_is_in_one_row_whatever_agents_call_each_other(codec
         return Agent(name=name, tools=tools, handoffs=[target])
 
     agent = made(tree)
-    wide = Limits(tool_rounds=64, completion_tokens=100_000)
+    wide = Limits(max_turns=65, completion_tokens=100_000)
     played = play_script(agent, list(said), codec, limits=wide)
     sampled = [
         codec.decode(row.ids[start : start + span.length])
@@ -467,7 +467,7 @@ def test_the_worlds_of_rollouts_behind_one_that_hangs_end_when_the_play_is_stopp
     async def stopped():
         policy = LockstepBatches(lambda requests: [])
         policy.name, policy.codec, policy.samples_in_lockstep = "lockstep", None, True
-        waiting = asyncio.create_task(anext(Waiting(policy, Limits(in_flight=3)).play(plays)))
+        waiting = asyncio.create_task(anext(Waiting(policy, Limits(max_concurrency=3)).play(plays)))
         await others.wait()
         await asyncio.sleep(0.01)  # until they have returned
         waiting.cancel()

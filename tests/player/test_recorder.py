@@ -512,7 +512,7 @@ class Remembering(ScriptedPolicy):
 
 def remembered(codec, said, question):
     policy = Remembering(lambda request: said[request.key.turn], codec)
-    player = Player(ECHOING, policy, limits=Limits(completion_tokens=100_000, tool_rounds=9))
+    player = Player(ECHOING, policy, limits=Limits(completion_tokens=100_000, max_turns=10))
     rollout = asyncio.run(
         player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", question or "?")))
     )

@@ -242,7 +242,7 @@ def turns(family):
 
 def played_prompts(said, codec):
     policy = Recording(said, codec)
-    player = Player(crew(), policy, limits=Limits(completion_tokens=100_000, tool_rounds=9))
+    player = Player(crew(), policy, limits=Limits(completion_tokens=100_000, max_turns=10))
     rollout = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "sort this"))))
     return policy.prompts, rollout
 

@@ -76,7 +76,7 @@ def test_an_answer_ends_the_rollout(codec):
 
 
 def test_a_model_that_never_answers_reaches_the_turn_limit(codec):
-    rollout = play(Agent(name="a", tools=[look]), codec, looking(), tool_rounds=2)
+    rollout = play(Agent(name="a", tools=[look]), codec, looking(), max_turns=3)
     assert rollout.ending is Ending.TURN_LIMIT
     assert rollout.detail == "no answer within 3 turns"
 
@@ -222,7 +222,7 @@ async def timing_out(*_: Any) -> str:
 def test_a_user_that_breaks_leaves_the_rollout_unscored_with_the_cause(
     codec: ChatCodec, user: Any, detail: str
 ) -> None:
-    played = talk(Agent(name="a"), ["hi"] * 3, user, codec, tool_seconds=0.1)
+    played = talk(Agent(name="a"), ["hi"] * 3, user, codec, tool_timeout=0.1)
     assert played.ending is Ending.INFRASTRUCTURE_ERROR
     assert detail in played.detail
 

@@ -42,7 +42,7 @@ def test_a_tool_has_a_deadline_and_the_model_is_told(codec):
         Agent(name="a", tools=[work]),
         [call("work"), "gave up"],
         codec,
-        limits=Limits(tool_seconds=0.05),
+        limits=Limits(tool_timeout=0.05),
     )
     assert played.ending is Ending.ANSWERED
     assert played.tool_calls[0].failure is CallFailure.DEADLINE
@@ -58,7 +58,7 @@ def test_a_thread_that_outlives_its_deadline_is_counted_until_it_returns(codec):
         release.wait(10)
         return "late"
 
-    _, player = play_many(Agent(name="a", tools=[work]), codec, 3, Limits(tool_seconds=0.1))
+    _, player = play_many(Agent(name="a", tools=[work]), codec, 3, Limits(tool_timeout=0.1))
     assert player.hung_threads() == ["work"] * 3
     release.set()
     for _ in range(100):
@@ -77,7 +77,7 @@ def test_too_many_hung_threads_stop_further_calls_with_the_cause(codec):
         release.wait(10)
         return "late"
 
-    limits = Limits(tool_seconds=0.1, hung_threads=2, in_flight=1)
+    limits = Limits(tool_timeout=0.1, hung_threads=2, max_concurrency=1)
     played, _ = play_many(Agent(name="a", tools=[work]), codec, 4, limits)
     release.set()
     endings = [each.ending for each in played]
@@ -118,7 +118,7 @@ def test_waiting_for_a_slot_is_not_counted_against_the_deadline(codec):
         time.sleep(0.05)
         return "ok"
 
-    limits = Limits(tool_concurrency_by_name={"work": 1}, tool_seconds=0.3)
+    limits = Limits(tool_concurrency_by_name={"work": 1}, tool_timeout=0.3)
     played, _ = play_many(Agent(name="a", tools=[work]), codec, 12, limits)
     assert [each.tool_calls[0].failure for each in played] == [None] * 12
 
@@ -146,7 +146,7 @@ def test_a_rollout_has_a_deadline(codec):
         await asyncio.sleep(0.2)
         return "ok"
 
-    limits = Limits(rollout_seconds=0.3, tool_rounds=50)
+    limits = Limits(rollout_timeout=0.3, max_turns=51)
     played = play_script(Agent(name="a", tools=[work]), [call("work")] * 50, codec, limits=limits)
     assert played.ending is Ending.ROLLOUT_DEADLINE
     assert not played.ending.is_judged
@@ -162,7 +162,7 @@ def test_waiting_for_a_wave_is_not_counted_against_deadlines(codec):
 
     async def play():
         policy = SlowWaves(lambda request: [call("work"), "done"][request.key.turn], codec)
-        player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_seconds=0.1))
+        player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_timeout=0.1))
         return await player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "go")))
 
     @function_tool

@@ -76,7 +76,7 @@ def test_another_missing_module_is_not_taken_for_a_missing_package(
 
 
 def test_rollouts_keep_as_much_between_turns_as_the_setting_says(tiny_folder: Path) -> None:
-    kept = load_policy(PolicySpec(model=str(tiny_folder)), turn_cache=0.5)
+    kept = load_policy(PolicySpec(model=str(tiny_folder)), kv_cache_memory=0.5)
     by_default = load_policy(PolicySpec(model=str(tiny_folder)))
     assert isinstance(kept, TransformersPolicy)
     assert isinstance(by_default, TransformersPolicy)

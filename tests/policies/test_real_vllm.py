@@ -115,7 +115,7 @@ def test_the_calculator_is_played_by_token_ids(server, tmp_path):
         policy=policy_of(server),
         cases=64,
         max_completion_length=96,
-        in_flight=32,
+        max_concurrency=32,
         runs=tmp_path,
         show_progress=False,
     )

@@ -41,7 +41,7 @@ def create(runs: Path, name: str, tiny: Path, **given: Any) -> RunFolder:
     folder = RunFolder(runs / name)
     settings = {
         "max_steps": 6,
-        "checkpoint_steps": 1,
+        "save_steps": 1,
         "max_completion_length": 24,
         "learning_rate": 1e-3,
         "validation_cases": 0,
@@ -90,7 +90,7 @@ class TestFaults:
         self, undisturbed, tiny_folder, tmp_path
     ):
         config = {"fault": "stopped", "once": str(tmp_path / "happened")}
-        limits = {"hung_seconds": 6.0}
+        limits = {"hang_timeout": 6.0}
         folder = create(tmp_path, "hung", tiny_folder, config=config, supervision=limits)
         completed(start(folder))
         told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
@@ -101,9 +101,9 @@ class TestFaults:
 
     @pytest.mark.nightly
     def test_one_that_hangs_again_and_again_fails_and_says_where(self, tiny_folder, tmp_path):
-        limits = {"hung_seconds": 4.0, "restarts": 1}
+        limits = {"hang_timeout": 4.0, "restarts": 1}
         config = {"fault": "sleeping"}
-        settings = {"rollout_seconds": 500.0, "checkpoint_steps": 6}
+        settings = {"rollout_timeout": 500.0, "save_steps": 6}
         folder = create(
             tmp_path,
             "sleeps",
@@ -151,7 +151,7 @@ class TestFaults:
             target=f"{ROOT}/tests/runs/faulty.py:DeafDoor",
             policy=PolicySpec(model=str(warm_folder)),
             cases=8,
-            play=PlaySettings(tool_seconds=0.5, tool_rounds=1, max_completion_length=128),
+            play=PlaySettings(tool_timeout=0.5, max_turns=2, max_completion_length=128),
         )
         folder.create(spec.model_dump(mode="json"))
         assert ended(start(folder)).state is RunState.COMPLETED
@@ -165,7 +165,7 @@ class TestFaults:
         disk.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=7m", "none", disk], check=True)
         try:
-            folder = create(disk, "full", tiny_folder, settings={"checkpoints_kept": 50})
+            folder = create(disk, "full", tiny_folder, settings={"save_total_limit": 50})
             found = ended(start(folder))
             assert (found.state, found.cause) == (RunState.FAILED, "disk_full")
             assert "the disk is full" in shown(folder).message
@@ -277,8 +277,8 @@ class TestFaults:
     @pytest.mark.nightly
     def test_one_that_does_not_stop_is_ended_after_its_grace(self, tiny_folder, tmp_path):
         config = {"fault": "sleeping"}
-        limits = {"stop_seconds": 3.0, "hung_seconds": 500.0}
-        settings = {"rollout_seconds": 500.0}
+        limits = {"stop_timeout": 3.0, "hang_timeout": 500.0}
+        settings = {"rollout_timeout": 500.0}
         given = {"config": config, "supervision": limits, "settings": settings}
         folder = start(create(tmp_path, "deaf", tiny_folder, **given))
         wait_for(lambda: len(list_checkpoints(folder.checkpoints)) >= 1)

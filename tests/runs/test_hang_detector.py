@@ -109,7 +109,7 @@ def look(found: HangDetector, folder: RunFolder) -> None:
 
 
 def detector(ranks: int = 1) -> HangDetector:
-    return HangDetector(1, range(ranks), hung_seconds=100, start_seconds=1000)
+    return HangDetector(1, range(ranks), hang_timeout=100, start_timeout=1000)
 
 
 def test_a_rank_that_beats_without_progress_is_alive_but_stalled(

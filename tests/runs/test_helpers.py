@@ -128,9 +128,9 @@ def create(
 ) -> RunFolder:
     settings: dict[str, Any] = {
         "max_steps": 4,
-        "checkpoint_steps": 1,
+        "save_steps": 1,
         "max_completion_length": 8,
-        "tool_rounds": 1,
+        "max_turns": 2,
         "mask_truncated_completions": False,
         "learning_rate": 5e-3,
         "validation_cases": 0,

@@ -46,14 +46,14 @@ def trained(network: Network, runs: Path, name: str, tiny: Path) -> RunFolder:
         policy=PolicySpec(model=str(tiny)),
         settings=TrainSettings(
             max_steps=40,
-            checkpoint_steps=4,
+            save_steps=4,
             max_completion_length=24,
             learning_rate=1e-3,
             validation_cases=0,
             cases_per_batch=1,
         ),
-        supervision=Supervision(hung_seconds=8, start_seconds=120),
-        sources={"hung_seconds": "the test"},
+        supervision=Supervision(hang_timeout=8, start_timeout=120),
+        sources={"hang_timeout": "the test"},
         nodes=2,
         rendezvous="10.77.0.1:29511",
     )

@@ -163,7 +163,7 @@ def test_one_rank_that_ends_without_a_word_is_lost_after_a_while(attempt: Attemp
 def test_a_hang_is_told_with_the_place_and_what_the_log_says_of_it(attempt: Attempt) -> None:
     attempt.start("worker", WAIT, is_over=False)
     attempt.workers.dump_stacks = lambda: None  # type: ignore[method-assign] # it sleeps
-    given = {"supervision": {"hung_seconds": 50}, "sources": {"hung_seconds": "the test"}}
+    given = {"supervision": {"hang_timeout": 50}, "sources": {"hang_timeout": "the test"}}
     monitor = attempt.monitor(**given)
     attempt.beat(1)
     assert monitor.find_problem() is None
@@ -178,7 +178,7 @@ def test_a_hang_is_told_with_the_place_and_what_the_log_says_of_it(attempt: Atte
 def test_a_limit_of_hanging_that_nobody_set_is_longer_than_a_rollout(attempt: Attempt) -> None:
     attempt.start("worker", WAIT, is_over=False)
     attempt.workers.dump_stacks = lambda: None  # type: ignore[method-assign] # it sleeps
-    monitor = attempt.monitor(settings={"rollout_seconds": 5000}, supervision={"hung_seconds": 50})
+    monitor = attempt.monitor(settings={"rollout_timeout": 5000}, supervision={"hang_timeout": 50})
     attempt.beat(1)
     assert monitor.find_problem() is None
     attempt.ahead = 5050
@@ -234,7 +234,7 @@ def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(
     monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
     attempt.workers = WorkerGroup(attempt.folder, Placement(attempt=1, nodes=2))
     attempt.start("rank-0", WAIT, is_over=False)
-    monitor = attempt.monitor(supervision={"start_seconds": 1e-9})
+    monitor = attempt.monitor(supervision={"start_timeout": 1e-9})
     attempt.report("failed", message="connection reset", kind="RuntimeError")
     cause = monitor.find_problem()
     assert cause is not None

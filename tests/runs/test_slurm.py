@@ -56,7 +56,7 @@ def create(runs: Path, name: str, tiny: Path, steps: int = 30, **spec: object) -
         policy=PolicySpec(model=str(tiny)),
         settings=TrainSettings(
             max_steps=steps,
-            checkpoint_steps=3,
+            save_steps=3,
             max_completion_length=24,
             learning_rate=1e-3,
             validation_cases=0,

@@ -144,7 +144,7 @@ def test_a_stop_request_reaches_the_worker_and_stops_the_run(run: Run) -> None:
 
 def test_a_worker_that_does_not_stop_is_killed_when_its_time_is_up(run: Run) -> None:
     deaf = f"trap '' TERM; {ASK}; while :; do sleep 0.01; done"
-    assert run.queue(deaf, supervision={"stop_seconds": 0.1}).supervise() == 103
+    assert run.queue(deaf, supervision={"stop_timeout": 0.1}).supervise() == 103
     assert run.history.state is RunState.STOPPED
     assert run.history.message == "the run did not stop within 0.1 s and was killed"
 
@@ -203,7 +203,7 @@ def test_what_the_worker_reported_after_its_supervisor_died_counts(
 def test_processes_that_outlived_their_supervisor_are_adopted(
     run: Run, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    run.queue("exit 9", supervision={"stop_seconds": 0.1})
+    run.queue("exit 9", supervision={"stop_timeout": 0.1})
     begun_by(run, subprocess.Popen(["true"]))
     row = {"name": "worker", "log": str(run.folder.log(1)), **identity_of(sleeper.pid).to_dict()}
     write_json(run.folder.supervisor, {"attempt": 1, "processes": [row]})

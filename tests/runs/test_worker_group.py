@@ -28,15 +28,15 @@ pytestmark = [pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS: dict[str, Any] = {
     "max_steps": 4,
-    "checkpoint_steps": 2,
+    "save_steps": 2,
     "max_completion_length": 128,
-    "tool_rounds": 1,
+    "max_turns": 2,
     "mask_truncated_completions": False,
     "learning_rate": 3e-4,
     "validation_cases": 8,
     "cases_per_batch": 1,
     "beta": 0.1,
-    "world_model_coefficient": 0.05,
+    "echo_coefficient": 0.05,
     "warm_start": {"source": str(DEMONSTRATIONS), "num_train_epochs": 1},
 }
 

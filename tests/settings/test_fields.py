@@ -196,7 +196,7 @@ def test_a_required_field_of_the_config_must_be_set() -> None:
     ("name", "hint"),
     [
         ("learning_rat", "there is no such setting; did you mean learning_rate?"),
-        ("save_steps", "use checkpoint_steps"),
+        ("checkpoint_steps", "use save_steps"),
         ("zzz", "there is no such setting; set TRL's own settings as engine.zzz"),
     ],
 )

@@ -179,8 +179,8 @@ def test_every_value_knows_its_line():
 
 
 def test_an_evaluation_plays_as_training_does_but_not_as_often():
-    values, _ = run_settings("[settings]\nnum_generations = 8\ntool_rounds = 2\n", kind="eval")
-    assert (values["num_generations"], values["tool_rounds"]) == (1, 2)
+    values, _ = run_settings("[settings]\nnum_generations = 8\nmax_turns = 3\n", kind="eval")
+    assert (values["num_generations"], values["max_turns"]) == (1, 3)
     values, _ = run_settings("[eval]\nnum_generations = 3\n", kind="eval")
     assert values["num_generations"] == 3
 
@@ -196,7 +196,7 @@ def test_shown_settings_set_again_by_a_command_are_the_same():
     ("text", "said"),
     [
         ("[settings]\nlearning_rat = 1\n", "sparring.toml:2: learning_rat: there is no such setting; did you mean learning_rate?"),
-        ("[settings]\nsave_steps = 1\n", "sparring.toml:2: save_steps: use checkpoint_steps"),
+        ("[settings]\ncheckpoint_steps = 1\n", "sparring.toml:2: checkpoint_steps: use save_steps"),
         ("[setings]\nx = 1\n", "sparring.toml:1: setings: there is no such table; did you mean settings?"),
         ("[settings]\n\nlearning_rate = 'much'\n", "sparring.toml:3: learning_rate: Input should be a valid number"),
         ("[settings]\ntop_p = 0.9\n", "sparring.toml:2: top_p: training samples by temperature only"),

@@ -141,7 +141,7 @@ def test_config_show_tells_sources_and_locks(begun):
     shown = {each["name"]: each for each in json.loads(done.stdout)["settings"]}
     assert shown["lora.r"]["source"] == "the command"
     assert shown["learning_rate"]["source"].startswith("sparring.toml:")
-    assert shown["tool_rounds"]["source"] == "MyAgent in my_agent.py"
+    assert shown["max_turns"]["source"] == "MyAgent in my_agent.py"
     assert shown["config.examples"]["source"] == "defaults"
     table = sparring("config", "show", "my_agent", folder=begun).stdout
     assert "sparring.toml:" in table

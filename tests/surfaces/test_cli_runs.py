@@ -46,7 +46,7 @@ def answer(*words: Any, folder: Path) -> Any:
 
 def options(tiny: Path, steps: int) -> list[Any]:
     given = {"model": tiny, "max-steps": steps, "max-completion-length": 24}
-    given |= {"learning-rate": 1e-3, "checkpoint-steps": 2, "validation-cases": 4}
+    given |= {"learning-rate": 1e-3, "save-steps": 2, "validation-cases": 4}
     return [part for name, value in given.items() for part in (f"--{name}", value)] + ["--no-prove"]
 
 

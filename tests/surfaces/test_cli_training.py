@@ -27,7 +27,7 @@ def sparring(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 def options(tiny_folder: Path, steps: int) -> list[str]:
     given = {"model": tiny_folder, "max-steps": steps, "max-completion-length": 24}
-    given |= {"learning-rate": 1e-3, "checkpoint-steps": 2}
+    given |= {"learning-rate": 1e-3, "save-steps": 2}
     parts = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
     return [*parts, "--no-prove"]
 
@@ -68,7 +68,7 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["--set", "save_steps=5"], "save_steps: use checkpoint_steps"),
+        (["--set", "checkpoint_steps=5"], "checkpoint_steps: use save_steps"),
         (["--set", "learning_rat=5"], "did you mean learning_rate"),
         (["--set", "top_p=0.9"], "temperature only"),
         (["--set", "nonsense"], "--set needs NAME=VALUE"),

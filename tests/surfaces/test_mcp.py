@@ -33,7 +33,7 @@ model = "{model}"
 max_steps = 3
 max_completion_length = 48
 validation_cases = 4
-checkpoint_steps = 1
+save_steps = 1
 
 [budget]
 steps = 400

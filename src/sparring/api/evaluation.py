@@ -95,7 +95,7 @@ def evaluate(
     The model is `policy` or, without a policy, loaded from the name `model` or else from the
     agent's model name. If a run named `run` exists, it is resumed; otherwise a new run starts.
     `play` takes the fields of `PlaySettings`: num_generations, temperature,
-    max_completion_length, tool_rounds, …
+    max_completion_length, max_turns, …
     """
     settings = _settings_of(agent, play)
     task = read_task(
@@ -109,8 +109,8 @@ def evaluate(
     )
     spec = _spec_of(task, model or getattr(policy, "name", None), split, cases, settings)
     task.suite.require(spec.split)
-    kept = spec.play.turn_cache
-    policy = policy or load_policy(spec.policy, task.agent.model, task.family, turn_cache=kept)
+    kept = spec.play.kv_cache_memory
+    policy = policy or load_policy(spec.policy, task.agent.model, task.family, kv_cache_memory=kept)
     folder = open_run(Path(runs), run, spec, task.agent.name)
     with progress_bar("playing", TimeRemainingColumn(), is_wanted=show_progress) as bar:
         shown = bar.add_task("playing", total=None, note="")

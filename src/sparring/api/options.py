@@ -25,16 +25,16 @@ class PlayOptions(TypedDict, total=False):
     num_generations: int
     temperature: float
     max_completion_length: int
-    tool_rounds: int
+    max_turns: int
     thinking: Literal["auto", "on", "off"]
     history_thinking: Literal["drop", "keep"]
     user_messages: int
-    tool_result_tokens: int | None
-    in_flight: int | None
-    turn_cache: float
-    tool_seconds: float
-    rollout_seconds: float
-    measure_seconds: float
+    max_tool_result_length: int | None
+    max_concurrency: int | None
+    kv_cache_memory: float
+    tool_timeout: float
+    rollout_timeout: float
+    measure_timeout: float
     unsandboxed: bool
     seed: int
 
@@ -54,10 +54,8 @@ class LearnOptions(PlayOptions, total=False):
     learning_rate: float | None
     max_grad_norm: float
     beta: float
-    world_model_coefficient: float
-    world_model_normalization: Literal[
-        "selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"
-    ]
+    echo_coefficient: float
+    echo_normalization: Literal["selected_tokens", "sequence_mean", "seq_mean_token_sum_norm"]
     mask_truncated_completions: bool
     gradient_checkpointing: bool
     train_agents: str | Sequence[str]
@@ -71,8 +69,8 @@ class LearnOptions(PlayOptions, total=False):
     max_staleness: int
     engine: Table
     guards: Guards | Table
-    checkpoint_steps: int
-    checkpoints_kept: int
+    save_steps: int
+    save_total_limit: int
     validation_cases: int | None
     logging_steps: int
     report_to: str | Sequence[str]

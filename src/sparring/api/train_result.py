@@ -203,7 +203,7 @@ class TrainResult:
                 agent.clone(mcp_servers=[*agent.mcp_servers, *servers]),
                 prompt,
                 context=world,
-                max_turns=self.settings.tool_rounds + 1,
+                max_turns=self.settings.max_turns,
                 run_config=common_run_config(),
             )
         return str(result.final_output)

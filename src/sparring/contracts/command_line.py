@@ -41,7 +41,6 @@ class SettingsOnCommandLine:
 
 HIDDEN = OnCommandLine(is_hidden=True)
 SHOWN = OnCommandLine()
-ROLLOUTS = OnCommandLine("--num-generations --rollouts")
 RUN = OnCommandLine(completes="runs", is_argument=True)
 ENVIRONMENT = OnCommandLine(
     help="name of an environment, FILE, or FILE:NAME", completes="environments", is_argument=True

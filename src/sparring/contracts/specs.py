@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from sparring.contracts.cases import Split
-from sparring.contracts.command_line import ROLLOUTS, SHOWN
+from sparring.contracts.command_line import SHOWN, OnCommandLine
 from sparring.contracts.errors import InvalidInput
 
 FORMAT = 1
@@ -22,27 +22,22 @@ _PYTHON = "(python) "
 class Limits:
     """Limits on rollouts and tools. Deadlines are in seconds.
 
-    `completion_tokens` limits everything after the first prompt, tool results included. Time spent
-    waiting for a lockstep batch does not count against a deadline, so that results do not depend
-    on the speed of the machine.
+    `max_turns` limits the model calls between two user messages, `completion_tokens` everything
+    after the first prompt, tool results included. Time spent waiting for a lockstep batch does not
+    count against a deadline, so that results do not depend on the speed of the machine.
     """
 
-    in_flight: int = 64
-    tool_rounds: int = 5
+    max_concurrency: int = 64
+    max_turns: int = 6
     user_messages: int = 8
     completion_tokens: int = 1024
-    rollout_seconds: float = 600.0
+    rollout_timeout: float = 600.0
     result_tokens: int | None = None
-    tool_seconds: float = 30.0
+    tool_timeout: float = 30.0
     tool_concurrency: int = 256
     tool_concurrency_by_name: Mapping[str, int] = field(default_factory=dict)
     tool_threads: int = 256
     hung_threads: int = 64
-
-    @property
-    def turns(self) -> int:
-        """Maximum number of model calls between two user messages."""
-        return self.tool_rounds + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +149,7 @@ class PlaySettings(Frozen):
 
     model_config = ConfigDict(allow_inf_nan=False)
 
-    num_generations: Annotated[int, ROLLOUTS] = Field(
+    num_generations: Annotated[int, OnCommandLine("--rollouts")] = Field(
         default=1, ge=1, description="rollouts per case"
     )
     temperature: Annotated[float, SHOWN] = Field(
@@ -163,8 +158,11 @@ class PlaySettings(Frozen):
     max_completion_length: Annotated[int, SHOWN] = Field(
         default=1024, ge=1, description="tokens per rollout after the prompt, tool results included"
     )
-    tool_rounds: Annotated[int, SHOWN] = Field(
-        default=5, ge=0, description="rounds of tool calls before the agent must answer"
+    max_turns: Annotated[int, SHOWN] = Field(
+        default=6,
+        ge=1,
+        description="calls of the model before the agent must have answered; each but the last "
+        "may call tools",
     )
     thinking: Literal["auto", "on", "off"] = Field(
         default="auto", description="whether the model thinks, where its family has a switch"
@@ -176,44 +174,44 @@ class PlaySettings(Frozen):
     user_messages: int = Field(
         default=8, ge=0, description="maximum number of replies by the environment's user()"
     )
-    tool_result_tokens: int | None = Field(
+    max_tool_result_length: int | None = Field(
         default=None, ge=1, description="maximum tokens of a tool result; the rest is cut off"
     )
-    in_flight: Annotated[int | None, SHOWN] = Field(
+    max_concurrency: Annotated[int | None, SHOWN] = Field(
         default=None,
         ge=1,
         description="rollouts of one process in play at the same time; default: 64, or 256 per "
         "sampling server of a training",
     )
-    turn_cache: float = Field(
+    kv_cache_memory: float = Field(
         default=1.0,
         ge=0,
         description="GiB for the key/value caches that rollouts keep between their turns, with "
         "in-process sampling",
     )
-    tool_seconds: Annotated[float, SHOWN] = Field(
+    tool_timeout: Annotated[float, SHOWN] = Field(
         default=30.0, gt=0, description="deadline of a tool call in seconds"
     )
-    rollout_seconds: float = Field(default=600.0, gt=0)
-    measure_seconds: float = Field(default=30.0, gt=0)
+    rollout_timeout: float = Field(default=600.0, gt=0)
+    measure_timeout: float = Field(default=30.0, gt=0)
     unsandboxed: bool = Field(default=False, description="run code of the model without a sandbox")
     seed: Annotated[int, SHOWN] = Field(default=0, description="seed of the run")
 
     @property
     def rollouts_at_once(self) -> int:
-        """`in_flight`, or its default."""
-        return self.in_flight or ROLLOUTS_AT_ONCE
+        """`max_concurrency`, or its default."""
+        return self.max_concurrency or ROLLOUTS_AT_ONCE
 
     def limits(self) -> Limits:
         """Return the player's limits."""
         return Limits(
-            in_flight=self.rollouts_at_once,
-            tool_rounds=self.tool_rounds,
+            max_concurrency=self.rollouts_at_once,
+            max_turns=self.max_turns,
             user_messages=self.user_messages,
-            result_tokens=self.tool_result_tokens,
+            result_tokens=self.max_tool_result_length,
             completion_tokens=self.max_completion_length,
-            rollout_seconds=self.rollout_seconds,
-            tool_seconds=self.tool_seconds,
+            rollout_timeout=self.rollout_timeout,
+            tool_timeout=self.tool_timeout,
         )
 
 
@@ -234,15 +232,15 @@ class Supervision(Frozen):
     restarts: int = Field(
         default=3, ge=0, description="restarts without a new checkpoint before the run fails"
     )
-    hung_seconds: float = Field(
+    hang_timeout: float = Field(
         default=900.0, gt=0, description="seconds without progress after which the run is hung"
     )
-    start_seconds: float = Field(
+    start_timeout: float = Field(
         default=3600.0,
         gt=0,
-        description="replaces hung_seconds while the run loads or downloads its model",
+        description="replaces hang_timeout while the run loads or downloads its model",
     )
-    stop_seconds: float = Field(
+    stop_timeout: float = Field(
         default=600.0,
         gt=0,
         description="seconds that a stop may take before the processes are killed",

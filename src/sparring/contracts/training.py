@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from sparring.contracts.command_line import ROLLOUTS, SHOWN
+from sparring.contracts.command_line import SHOWN
 from sparring.contracts.specs import Frozen, PlaySettings, RunSpec, Table
 
 Action = Literal["stop", "warn", "off"]
@@ -191,9 +191,7 @@ class TrainSettings(PlaySettings):
         description="GiB that one pass may use; sets the rows per pass. Default: 60 % of the free "
         "memory, at most 2 on a CPU",
     )
-    num_generations: Annotated[int, ROLLOUTS] = Field(
-        default=4, ge=2, description="rollouts per case"
-    )
+    num_generations: Annotated[int, SHOWN] = Field(default=4, ge=2, description="rollouts per case")
     replacement_groups: int | None = Field(
         default=None,
         ge=0,
@@ -215,10 +213,10 @@ class TrainSettings(PlaySettings):
     beta: float = Field(
         default=0.0, ge=0, description="weight of the KL divergence from the initial model"
     )
-    world_model_coefficient: float = Field(
+    echo_coefficient: float = Field(
         default=0.0, ge=0, description="weight of ECHO's loss on tool results; 0.05 is usual"
     )
-    world_model_normalization: Normalization = Field(
+    echo_normalization: Normalization = Field(
         default="selected_tokens",
         description="divisor of that loss: all tokens, tokens per rollout, or a fixed length",
     )
@@ -267,10 +265,10 @@ class TrainSettings(PlaySettings):
     guards: Guards = Field(
         default=Guards(), description="conditions that warn about or stop a run that cannot improve"
     )
-    checkpoint_steps: Annotated[int, SHOWN] = Field(
+    save_steps: Annotated[int, SHOWN] = Field(
         default=50, ge=1, description="steps between checkpoints"
     )
-    checkpoints_kept: int = Field(
+    save_total_limit: int = Field(
         default=2, ge=1, description="number of newest checkpoints to keep, besides the best"
     )
     validation_cases: Annotated[int | None, SHOWN] = Field(
@@ -288,8 +286,8 @@ class TrainSettings(PlaySettings):
 
     @property
     def rollouts_at_once(self) -> int:
-        """`in_flight`, or its default: 256 per sampling server, or 64 without servers."""
-        if self.in_flight is None and self.sampling is not None:
+        """`max_concurrency`, or its default: 256 per sampling server, or 64 without servers."""
+        if self.max_concurrency is None and self.sampling is not None:
             return ROLLOUTS_PER_SERVER * self.sampling.least_servers
         return super().rollouts_at_once
 
@@ -352,7 +350,7 @@ class TrainSettings(PlaySettings):
     @property
     def learns_results(self) -> bool:
         """Whether the loss includes tool results (ECHO)."""
-        return self.world_model_coefficient > 0
+        return self.echo_coefficient > 0
 
     @property
     def rate(self) -> float:
@@ -379,7 +377,7 @@ class TrainSettings(PlaySettings):
 
     def most_validated(self, steps: int) -> int:
         """Return the maximum number of validation rollouts, including those at start and end."""
-        return self.most_validation_cases * (steps // self.checkpoint_steps + 2)
+        return self.most_validation_cases * (steps // self.save_steps + 2)
 
 
 class TrainSpec(RunSpec):

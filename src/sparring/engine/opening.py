@@ -80,7 +80,7 @@ class Loaded(Learner):
                 name=self.name,
                 family=self.family,
                 autocast=torch.bfloat16 if uses_autocast(settings) else None,
-                turn_cache=settings.turn_cache,
+                kv_cache_memory=settings.kv_cache_memory,
             )
         return trainer
 
@@ -106,7 +106,7 @@ class Loaded(Learner):
                     folder.checkpoints,
                     identity,
                     boundary=plan.boundary,
-                    kept=settings.checkpoints_kept,
+                    kept=settings.save_total_limit,
                 ),
                 model=model,
                 args=grpo_config(settings, plan, folder.path / "engine"),

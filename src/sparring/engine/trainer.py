@@ -100,7 +100,7 @@ class PolicyTrainer(GRPOTrainer):
         self._opening = opening
         self._settings = settings = opening.settings
         self._samples_remotely = settings.sampling is not None
-        self._echo = Echo(settings.world_model_coefficient)
+        self._echo = Echo(settings.echo_coefficient)
         self._pass_size: PassSize | None = None
         self._published_step = -1
         self._order: CaseOrder | None = None

@@ -59,16 +59,16 @@ class Task:
         *,
         suite: Callable[[], Suite] | None = None,
         measures: MeasureSet | None = None,
-        measure_seconds: float = 30.0,
+        measure_timeout: float = 30.0,
     ) -> Self:
         """Read an environment's parts, or raise InvalidInput with the line that failed. `suite` and
-        `measures` replace the environment's own; `measure_seconds` is the deadline of a measure."""
+        `measures` replace the environment's own; `measure_timeout` is the deadline of a measure."""
         kind = type(environment)
         return cls(
             agent=read_agent(environment),
             suite=read_suite(environment) if suite is None else suite(),
             measures=(
-                read_measures(environment, measure_seconds) if measures is None else measures
+                read_measures(environment, measure_timeout) if measures is None else measures
             ),
             context=environment.world if kind.world is not Environment.world else None,
             user=environment.user if kind.user is not Environment.user else None,
@@ -127,7 +127,7 @@ def read_task(
         return MeasureSet.of(
             declared if measures is None else measures,
             own_weights if weights is None and measures is None else weights,
-            seconds=settings.measure_seconds,
+            seconds=settings.measure_timeout,
             reward_functions=reward_functions,
         )
 

@@ -163,8 +163,8 @@ class Capture:
         """Record the call and return the task that answers it; raises EpisodeOver at a limit."""
         episode, before = self._episode, place.before
         episode.agent = self._agent_of(call, frame)
-        if place.depth >= episode.limits.turns:
-            episode.end(Ending.TURN_LIMIT, f"no answer within {episode.limits.turns} turns")
+        if place.depth >= episode.limits.max_turns:
+            episode.end(Ending.TURN_LIMIT, f"no answer within {episode.limits.max_turns} turns")
             raise EpisodeOver
         self._tree.note_uses(call, place, self._calls)
         turn = episode.begin_turn()

@@ -143,7 +143,7 @@ class Conversation:
             self._agent,
             [*self._history, {"role": "user", "content": text}],
             context=self._world,
-            max_turns=self._play.tool_rounds + 1,
+            max_turns=self._play.max_turns,
             run_config=common_run_config(),
         )
         self._history = list(result.to_input_list())

@@ -128,7 +128,7 @@ class Trial:
         self._count_cases(task.suite)
         measures = self._try(
             "measures",
-            lambda: read_measures(environment, self._play.measure_seconds),
+            lambda: read_measures(environment, self._play.measure_timeout),
             lambda found: ", ".join(found.weights),
         )
         self._try_task(replace(task, measures=measures))
@@ -267,7 +267,7 @@ class Trial:
             return Message("assistant", "", calls=(calls[turn],)) if turn < len(calls) else _DONE
 
         limits = replace(
-            self._play.limits(), tool_rounds=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
+            self._play.limits(), max_turns=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
         )
         player = Player(
             task.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=task.context

@@ -126,7 +126,7 @@ def main(path: str, number: int) -> None:
         task = Task.of_environment(
             environment,
             suite=lambda: cases.suite(environment),
-            measure_seconds=settings.measure_seconds,
+            measure_timeout=settings.measure_timeout,
         )
         model = spec.policy.model or task.agent.model
         if not isinstance(model, str):

@@ -123,7 +123,7 @@ def _made(attempt: Attempt, task: Task | None, make: JobMaker[Kind] | None) -> I
         task = Task.of_environment(
             environment,
             suite=None if cases is None else lambda: cases.suite(environment),
-            measure_seconds=spec.play_settings.measure_seconds,
+            measure_timeout=spec.play_settings.measure_timeout,
         )
         yield make(attempt, spec, task)
 

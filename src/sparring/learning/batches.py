@@ -31,7 +31,7 @@ class BatchPlan:
     steps: int
     steps_per_epoch: int
     boundary: int
-    checkpoint_steps: int
+    save_steps: int
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -80,11 +80,11 @@ def resolve_batches(
     if steps % boundary:
         notes.append(f"{steps} steps end inside a generation; training for {_up(steps, boundary)}")
         steps = _up(steps, boundary)
-    checkpoint_steps = _up(settings.checkpoint_steps, boundary)
-    if checkpoint_steps != settings.checkpoint_steps:
+    save_steps = _up(settings.save_steps, boundary)
+    if save_steps != settings.save_steps:
         notes.append(
-            f"checkpoints are saved between generations: every {checkpoint_steps} steps instead of "
-            f"every {settings.checkpoint_steps}"
+            f"checkpoints are saved between generations: every {save_steps} steps instead of "
+            f"every {settings.save_steps}"
         )
     return BatchPlan(
         cases_per_step=cases,
@@ -96,7 +96,7 @@ def resolve_batches(
         steps=steps,
         steps_per_epoch=per_epoch,
         boundary=boundary,
-        checkpoint_steps=checkpoint_steps,
+        save_steps=save_steps,
         notes=tuple(notes),
     )
 

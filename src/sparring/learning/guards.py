@@ -35,7 +35,7 @@ _RULES: Mapping[str, _Rule] = {
         "truncated",
         lambda value, limit: value > limit,
         "{value:.0%} of the rollouts were cut off by the token budget",
-        "a larger max_completion_length, or fewer tool_rounds",
+        "a larger max_completion_length, or a smaller max_turns",
     ),
     "no_tool_call": _Rule(
         "call_rate",

@@ -368,7 +368,7 @@ class Reporter:
     def _seconds_left(self, step: int) -> float:
         """Estimate the remaining seconds from the mean of recent steps and the last validation."""
         mean = sum(self._durations) / len(self._durations)
-        interval, last = self._plan.checkpoint_steps, self._plan.steps
+        interval, last = self._plan.save_steps, self._plan.steps
         validations = last // interval - step // interval + (last % interval > 0)
         return mean * (last - step) + self._validation_seconds * validations
 

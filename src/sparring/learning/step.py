@@ -74,7 +74,7 @@ class Steps:
             if is_stopping or is_last or self.guard_stop is not None:
                 self._reports.report(engine.step)  # a report may also bring a guard to stop
             is_ending = is_stopping or is_last or self.guard_stop is not None
-            if is_ending or engine.step % plan.checkpoint_steps == 0:
+            if is_ending or engine.step % plan.save_steps == 0:
                 self._save()
             self.stopped = is_stopping and not is_last
 

@@ -69,14 +69,14 @@ class FunctionPlayer(ConcurrentPlayer):
         started = time.monotonic()
         deadlines = Deadlines()
         try:
-            async with deadlines.within(self._limits.rollout_seconds) as deadline:
+            async with deadlines.within(self._limits.rollout_timeout) as deadline:
                 result = self._function(play, _PausingPolicy(self._policy, deadlines))
                 rollout = await result if inspect.isawaitable(result) else result
         except Exception as error:  # user code: an error ends only this rollout
             ending, detail = Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}"
             if isinstance(error, TimeoutError) and deadline.expired():
                 ending = Ending.ROLLOUT_DEADLINE
-                detail = f"not finished within {self._limits.rollout_seconds:g} s"
+                detail = f"not finished within {self._limits.rollout_timeout:g} s"
             rollout = Rollout(play.key, play.case, ending, "", detail=detail)
         if not isinstance(rollout, Rollout) or rollout.key != play.key:
             detail = (

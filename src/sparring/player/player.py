@@ -154,16 +154,16 @@ class ConcurrentPlayer(ABC):
     """Plays rollouts concurrently.
 
     With a policy that samples in lockstep, rollouts are played in consecutive blocks of
-    `limits.in_flight`, so that a replay after a crash gives the same batches and tokens. With any
-    other policy, a rollout starts as soon as another ends. Several calls of `play` may then
-    overlap: together they have at most `limits.in_flight` rollouts in flight, and rollouts of the
-    lowest step start first.
+    `limits.max_concurrency`, so that a replay after a crash gives the same batches and tokens. With
+    any other policy, a rollout starts as soon as another ends. Several calls of `play` may then
+    overlap: together they have at most `limits.max_concurrency` rollouts in flight, and rollouts of
+    the lowest step start first.
     """
 
     def __init__(self, policy: Policy, limits: Limits) -> None:
         self._policy = policy
         self._limits = limits
-        self._slots = Slots(limits.in_flight)
+        self._slots = Slots(limits.max_concurrency)
 
     async def play(self, plays: Iterable[Play]) -> AsyncGenerator[Played]:
         """Play the rollouts. Yield them in the order of `plays` in lockstep, else as they end. If
@@ -176,7 +176,7 @@ class ConcurrentPlayer(ABC):
             try:
                 while True:
                     if not tasks or not lockstep:
-                        room = self._limits.in_flight - len(tasks)
+                        room = self._limits.max_concurrency - len(tasks)
                         tasks += self._start(list(islice(waiting, room)), lockstep)
                     if not tasks:
                         return
@@ -266,14 +266,14 @@ class Player(ConcurrentPlayer):
         run = self._begin(episode)
         world = output = None
         try:
-            async with episode.deadlines.within(self._limits.rollout_seconds) as deadline:
+            async with episode.deadlines.within(self._limits.rollout_timeout) as deadline:
                 world = await self._make_world(play.case, episode)
                 output = await run.run(world)
         except EpisodeOver:
             pass
         except TimeoutError as error:
             if deadline.expired():
-                limit = f"not finished within {self._limits.rollout_seconds:g} s"
+                limit = f"not finished within {self._limits.rollout_timeout:g} s"
                 episode.end(Ending.ROLLOUT_DEADLINE, limit)
             else:
                 episode.end(Ending.INFRASTRUCTURE_ERROR, f"TimeoutError: {error}")

@@ -37,7 +37,7 @@ RUNNER_ARGUMENTS = {
     "the agent",
     "hooks": "put hooks on the agent: Agent(hooks=AgentHooks subclass)",
     "session": "each rollout starts without history; put earlier messages into the input of a case",
-    "max_turns": "use tool_rounds, which counts rounds of tool calls",
+    "max_turns": "use the setting max_turns",
 }
 
 
@@ -76,7 +76,7 @@ class SdkRun:
                             agent,
                             items,
                             context=world,
-                            max_turns=limits.turns,
+                            max_turns=limits.max_turns,
                             run_config=self.model.run_config(None),
                             error_handlers=handlers,
                         )
@@ -94,7 +94,7 @@ class SdkRun:
                     agent = result.last_agent
                     items = [*result.to_input_list(), {"role": "user", "content": message}]
         except MaxTurnsExceeded:
-            episode.end(Ending.TURN_LIMIT, f"no answer within {limits.turns} turns")
+            episode.end(Ending.TURN_LIMIT, f"no answer within {limits.max_turns} turns")
         except InputGuardrailTripwireTriggered as trip:
             episode.end(Ending.INPUT_GUARDRAIL, trip.guardrail_result.guardrail.get_name())
         except OutputGuardrailTripwireTriggered as trip:
@@ -109,7 +109,7 @@ class SdkRun:
         A synchronous function runs in a thread. Raises InfrastructureError if the function takes
         longer than a tool may or returns anything but text or None: neither is the model's fault.
         """
-        user, episode, seconds = self.user, self.episode, self.episode.limits.tool_seconds
+        user, episode, seconds = self.user, self.episode, self.episode.limits.tool_timeout
         if user is None or episode.is_over:
             return None
         arguments = (episode.case, world, episode.messages)

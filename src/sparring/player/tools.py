@@ -118,14 +118,14 @@ class ToolStage:
             try:
                 async with (
                     _HeldSlot(self._semaphore_of(name)) if takes_slot else nullcontext(),
-                    episode.deadlines.within(self._limits.tool_seconds) as deadline,
+                    episode.deadlines.within(self._limits.tool_timeout) as deadline,
                 ):
                     result = await invoke(context, arguments)
             except TimeoutError:
                 if not deadline.expired():
                     raise
                 episode.note_failure(context.tool_call_id, CallFailure.DEADLINE)
-                return f"{name} gave no result within {self._limits.tool_seconds:g} seconds."
+                return f"{name} gave no result within {self._limits.tool_timeout:g} seconds."
             except (SystemExit, KeyboardInterrupt) as error:
                 raise RuntimeError(f"{name} raised {type(error).__name__}") from error
             finally:

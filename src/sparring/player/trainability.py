@@ -81,7 +81,7 @@ def has_tools(agent: PlayedAgent, context: object = None) -> bool:
 
 
 def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:
-    """Raise SettingError if the agent has no tools, which world_model_coefficient needs.
+    """Raise SettingError if the agent has no tools, which echo_coefficient needs.
 
     Tools are unknown, and no error is raised, for an agent outside the SDK and for a context
     factory that is not a class.
@@ -90,7 +90,7 @@ def refuse_without_tools(agent: PlayedAgent, context: object = None) -> None:
     is_unknown = is_unknown or isinstance(agent, ExternalAgent)
     if not is_unknown and not has_tools(agent, context):
         raise SettingError(
-            f"world_model_coefficient: the agent {agent.name!r} has no tools, so there are no "
+            f"echo_coefficient: the agent {agent.name!r} has no tools, so there are no "
             "tool results to learn to predict; leave it at 0, or give the agent tools"
         )
 

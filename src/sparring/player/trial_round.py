@@ -37,7 +37,7 @@ def trial_round(
     run. `budget` is max_completion_length and `positions` the model's maximum sequence length, both
     in tokens. If rollouts must have a single row, `one_row_reason` is the reason; else it is empty.
     """
-    limits = Limits(tool_rounds=2, completion_tokens=_UNLIMITED_TOKENS)
+    limits = Limits(max_turns=3, completion_tokens=_UNLIMITED_TOKENS)
     player = Player(
         agent, ScriptedPolicy(_call_unknown_tool, codec), limits=limits, context=context
     )

@@ -54,7 +54,7 @@ class EndpointPolicy:
         addresses = ", ".join(endpoint.base_url for endpoint in self._endpoints)
         raise InfrastructureError(
             f"no reply from {addresses}: {type(failure).__name__}: {failure}. "
-            "Check the address, the model's name and the key, or lower --in-flight"
+            "Check the address, the model's name and the key, or lower --max-concurrency"
         ) from failure
 
     def _order(self, key: SampleKey) -> list[int]:

@@ -34,13 +34,13 @@ def load_policy(
     agent_model: object = None,
     declared: Family | None = None,
     *,
-    turn_cache: float = 1.0,
+    kv_cache_memory: float = 1.0,
 ) -> Policy:
     """Load in-process weights, or connect to a vLLM server or chat endpoints.
 
     If the spec names no model, the policy uses the agent's model, which must then be a name. A
-    family in the spec overrides `declared`, the environment's family. `turn_cache` is the memory
-    in GiB for key/value caches that are kept between the turns of a rollout.
+    family in the spec overrides `declared`, the environment's family. `kv_cache_memory` is the
+    memory in GiB for key/value caches that are kept between the turns of a rollout.
     """
     if spec.kind == "endpoint":
         from sparring.policies.endpoint_policy import EndpointPolicy
@@ -62,7 +62,11 @@ def load_policy(
         from sparring.policies.transformers_policy import TransformersPolicy
 
         return TransformersPolicy.load(
-            model, family=family, dtype=spec.dtype, device=spec.device, turn_cache=turn_cache
+            model,
+            family=family,
+            dtype=spec.dtype,
+            device=spec.device,
+            kv_cache_memory=kv_cache_memory,
         )
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "transformers", "accelerate"):

@@ -122,10 +122,10 @@ class TransformersPolicy(LockstepBatches):
         family: Family | None = None,
         batch_size: int = 128,
         autocast: torch.dtype | None = None,
-        turn_cache: float = 1.0,
+        kv_cache_memory: float = 1.0,
     ) -> None:
-        """`turn_cache` is the memory in GiB for key/value caches that are kept between the turns of
-        a rollout."""
+        """`kv_cache_memory` is the memory in GiB for key/value caches that are kept between the
+        turns of a rollout."""
         self.name = name
         self.model = model.eval()
         self.tokenizer = tokenizer
@@ -134,7 +134,7 @@ class TransformersPolicy(LockstepBatches):
         self._batch_size = batch_size
         self._autocast = autocast
         super().__init__(self._sample_all)
-        self._turns = TurnCache(int(turn_cache * 2**30))
+        self._turns = TurnCache(int(kv_cache_memory * 2**30))
         self._turns_version: int | None = None
         self.tokens_drawn = 0
         self.version: int | None = None  # set by the trainer that updates the weights
@@ -147,7 +147,7 @@ class TransformersPolicy(LockstepBatches):
         family: Family | None = None,
         dtype: str | None = None,
         device: str | None = None,
-        turn_cache: float = 1.0,
+        kv_cache_memory: float = 1.0,
     ) -> TransformersPolicy:
         """Load a model by its name or folder (see `resolve_model_name`). By default, it runs in
         bfloat16 on CUDA if available, else in float32 on the CPU."""
@@ -157,7 +157,9 @@ class TransformersPolicy(LockstepBatches):
         )
         tokenizer = load_tokenizer(name)
         model = load_weights(name, dtype=torch_dtype)
-        return cls(model.to(device), tokenizer, name=name, family=family, turn_cache=turn_cache)
+        return cls(
+            model.to(device), tokenizer, name=name, family=family, kv_cache_memory=kv_cache_memory
+        )
 
     def join(self) -> None:
         """Add a rollout; batches wait for its request from now on."""

@@ -68,13 +68,13 @@ class HangDetector:
         attempt: int,
         ranks: Sequence[int],
         *,
-        hung_seconds: float,
-        start_seconds: float,
+        hang_timeout: float,
+        start_timeout: float,
     ) -> None:
         self._attempt = attempt
         self._ranks = {rank: _RankState() for rank in ranks}
-        self._hung_seconds = hung_seconds
-        self._start_seconds = start_seconds
+        self._hung_seconds = hang_timeout
+        self._start_seconds = start_timeout
 
     def note_heartbeats(self, heartbeats: Mapping[int, Beat]) -> None:
         """Record the last heartbeat of each rank. Heartbeats of other attempts are ignored."""

@@ -45,16 +45,16 @@ class Hosts:
         self._beats: dict[int, tuple[Any, float]] = {}
         self._since = time.monotonic()
 
-    def lost(self, start_seconds: float) -> Cause | None:
+    def lost(self, start_timeout: float) -> Cause | None:
         """Return a cause if a host has lost a process, has been silent for 20 s, or has not joined
-        within `start_seconds`."""
+        within `start_timeout`."""
         self._look_if_due()
         now = time.monotonic()
         for number in self._numbers:
             report = self._reports[number]
             if not report and number not in self._beats:
-                if now - self._since > start_seconds:
-                    message = f"host {number} has not joined within {start_seconds:g} s"
+                if now - self._since > start_timeout:
+                    message = f"host {number} has not joined within {start_timeout:g} s"
                     return Cause("host_lost", message, is_retried=False)
                 continue
             if (lost := report.get("lost")) is not None:

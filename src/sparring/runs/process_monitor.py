@@ -31,13 +31,13 @@ class ProcessMonitor:
     def __init__(self, writer: EpochWriter, workers: WorkerGroup, spec: RunSpec) -> None:
         self._writer = writer
         self._workers = workers
-        self._start_seconds = spec.supervision.start_seconds
+        self._start_seconds = spec.supervision.start_timeout
         placement = workers.placement
         self._hang_detector = HangDetector(
             placement.attempt,
             range(placement.world_size),
-            hung_seconds=_hung_seconds(spec),
-            start_seconds=self._start_seconds,
+            hang_timeout=_hung_seconds(spec),
+            start_timeout=self._start_seconds,
         )
         self.hosts: Hosts | None = None
         if placement.nodes > 1:
@@ -151,9 +151,9 @@ class ProcessMonitor:
 
 
 def _hung_seconds(spec: RunSpec) -> float:
-    """Return the spec's `hung_seconds`. If no source sets it, it is at least a minute above
-    `rollout_seconds`."""
-    seconds = spec.supervision.hung_seconds
-    if "hung_seconds" in spec.sources:
+    """Return the spec's `hang_timeout`. If no source sets it, it is at least a minute above
+    `rollout_timeout`."""
+    seconds = spec.supervision.hang_timeout
+    if "hang_timeout" in spec.sources:
         return seconds
-    return max(seconds, spec.play_settings.rollout_seconds + _SLACK_SECONDS)
+    return max(seconds, spec.play_settings.rollout_timeout + _SLACK_SECONDS)

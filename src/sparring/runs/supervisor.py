@@ -279,7 +279,7 @@ class Supervisor:
             if monitor.is_done:
                 return monitor.final_cause()
             if self._stop_by is not None and time.monotonic() > self._stop_by:
-                seconds = self._spec.supervision.stop_seconds
+                seconds = self._spec.supervision.stop_timeout
                 message = f"the run did not stop within {seconds:g} s and was killed"
                 return Cause(_FORCED_STOP, message)
             is_starting = history.state is RunState.STARTING and not history.is_stop_requested
@@ -288,7 +288,7 @@ class Supervisor:
             workers.wait(_POLL_SECONDS)
 
     def _request_stop(self, workers: WorkerGroup) -> None:
-        self._stop_by = time.monotonic() + self._spec.supervision.stop_seconds
+        self._stop_by = time.monotonic() + self._spec.supervision.stop_timeout
         self._writer.move(RunState.STOPPING)
         with contextlib.suppress(OSError):
             write_json(self._folder.stop_request, {"format": 1, "time": time.time()})

@@ -71,7 +71,9 @@ async def first_prompts(
     for play in plays:
         recording = _RecordingCodec(codec)
         policy = ScriptedPolicy(lambda _: "", recording)  # type: ignore[arg-type]
-        player = Player(agent, policy, limits=Limits(in_flight=1, tool_rounds=0), context=context)
+        player = Player(
+            agent, policy, limits=Limits(max_concurrency=1, max_turns=1), context=context
+        )
         rollout = await player.play_one(play)
         await end_world(rollout.world)
         if recording.recorded:

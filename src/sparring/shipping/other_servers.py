@@ -26,7 +26,7 @@ REQUIRES = "0.30.0"
 _HOST_VARIABLE = "OLLAMA_HOST"
 _DEFAULT_HOST = "127.0.0.1"
 _PORT = 11434
-_START_SECONDS = 840.0  # less than the default of `hung_seconds`
+_START_SECONDS = 840.0  # less than the default of `hang_timeout`
 # Gigabytes for keys and values on a CPU. vLLM's default takes nearly all memory.
 _CPU_CACHE, _CPU_GIGABYTES = "VLLM_CPU_KVCACHE_SPACE", "4"
 

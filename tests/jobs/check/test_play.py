@@ -62,7 +62,7 @@ def played(
         policy=policy,
         collector=SimpleNamespace(player=Player(AGENT, policy)),
     )
-    settings = TrainSettings(num_generations=GROUP, in_flight=1)
+    settings = TrainSettings(num_generations=GROUP, max_concurrency=1)
     spec = CheckSpec(
         target="x.py:X", settings=settings, **{"cases": 3, "rollouts": 4, "other_cases": 1} | given
     )

@@ -120,7 +120,7 @@ def test_runs_are_compared_case_by_case(place: Path, trained: dict[str, Any]) ->
 def test_the_proof_of_a_training_that_is_stopped_waits_for_it_to_go_on(
     place: Path, tiny_folder: Path
 ) -> None:
-    options = ("--model", tiny_folder, "--max-completion-length", 24, "--checkpoint-steps", 1)
+    options = ("--model", tiny_folder, "--max-completion-length", 24, "--save-steps", 1)
     started = sparring(
         place, "train", HEALTHY, "--max-steps", 30, "--validation-cases", 0, *options,
         "--detach", "--json",

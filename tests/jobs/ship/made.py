@@ -27,7 +27,7 @@ def make_project(place: Path, tiny: Path, warm: Path) -> Path:
     """A project with a training of the bell and its proof; returns the folder of its runs."""
     shutil.copytree(BELL, place, dirs_exist_ok=True)
     runs = place / "runs"
-    settings = {"max_completion_length": 128, "tool_rounds": 1, "seed": 3}
+    settings = {"max_completion_length": 128, "max_turns": 2, "seed": 3}
     spec = TrainSpec(
         target=f"{place / 'bell.py'}:Bell",
         environment="bell",

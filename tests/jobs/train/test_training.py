@@ -72,7 +72,7 @@ def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path)
 
 
 def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
-    made = trainer(tiny_folder, tmp_path, run="r", max_steps=4, checkpoint_steps=2)
+    made = trainer(tiny_folder, tmp_path, run="r", max_steps=4, save_steps=2)
 
     def crash(step: int, row: dict[str, Any]) -> None:
         if step == 3:
@@ -81,8 +81,8 @@ def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
     call_after_steps(made, crash)
     with pytest.raises(RuntimeError, match="power"):
         made.train()
-    result = trainer(tiny_folder, tmp_path, run="r", max_steps=4, checkpoint_steps=2).train()
-    whole = trainer(tiny_folder, tmp_path, run="w", max_steps=4, checkpoint_steps=2).train()
+    result = trainer(tiny_folder, tmp_path, run="r", max_steps=4, save_steps=2).train()
+    whole = trainer(tiny_folder, tmp_path, run="w", max_steps=4, save_steps=2).train()
     assert weights_digest(result) == weights_digest(whole)
     ids = [each.id for each in result.rollouts()]
     assert len(ids) == len(set(ids)) == 4 * 16
@@ -97,7 +97,7 @@ def test_a_finished_run_is_handed_back_without_training_again(tiny_folder, tmp_p
 
 
 def test_a_torn_newest_checkpoint_falls_back_to_an_older_one(tiny_folder, tmp_path):
-    given = {"run": "r", "max_steps": 4, "checkpoint_steps": 1}
+    given = {"run": "r", "max_steps": 4, "save_steps": 1}
     whole = weights_digest(trainer(tiny_folder, tmp_path, **given).train())
     last = tmp_path / "r" / "checkpoints" / "step-4"
     weights = last / "model.safetensors"
@@ -106,10 +106,10 @@ def test_a_torn_newest_checkpoint_falls_back_to_an_older_one(tiny_folder, tmp_pa
 
 
 def test_a_deleted_optimizer_is_refused(tiny_folder, tmp_path):
-    trainer(tiny_folder, tmp_path, run="r", checkpoints_kept=1).train()
+    trainer(tiny_folder, tmp_path, run="r", save_total_limit=1).train()
     (tmp_path / "r" / "checkpoints" / "step-3" / "optimizer.pt").unlink()
     with pytest.raises(CheckpointError, match=r"optimizer\.pt is missing"):
-        trainer(tiny_folder, tmp_path, run="r", checkpoints_kept=1).train()
+        trainer(tiny_folder, tmp_path, run="r", save_total_limit=1).train()
 
 
 def test_a_run_whose_first_step_cannot_be_scored_fails_with_the_cause(tiny_folder, tmp_path):

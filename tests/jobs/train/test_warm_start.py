@@ -60,7 +60,7 @@ def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(
     tiny_folder, tmp_path, how
 ):
     settings = {
-        "warm_start": FEW, "max_steps": 4, "checkpoint_steps": 2, "beta": 0.1, "measures": [even],
+        "warm_start": FEW, "max_steps": 4, "save_steps": 2, "beta": 0.1, "measures": [even],
         **how,
     }  # fmt: skip
     whole = porter(tiny_folder, tmp_path, run="whole", **settings).train()
@@ -171,7 +171,7 @@ def test_a_world_model_is_refused_for_an_agent_without_tools(tmp_path):
     agent, suite = Agent(name="talker"), questions()
     assert isinstance(suite, Suite)
     with pytest.raises(InvalidInput, match="has no tools"):
-        train(agent, suite, ["contains"], model="tiny", world_model_coefficient=0.05, runs=tmp_path)
+        train(agent, suite, ["contains"], model="tiny", echo_coefficient=0.05, runs=tmp_path)
 
 
 @pytest.mark.nightly
@@ -182,8 +182,8 @@ def test_a_model_that_never_calls_a_tool_learns_to_and_then_gets_better(tmp_path
         train {BELL / "bell.py"}:Bell --model tiny --warm-start {DEMONSTRATIONS}
         --set warm_start.num_train_epochs=40 --set warm_start.learning_rate=3e-3
         --max-steps 24 --cases-per-batch 8 --gradient-accumulation-steps 1 --num-generations 8
-        --learning-rate 3e-4 --set beta=0.1 --max-completion-length 128 --tool-rounds 1
-        --set mask_truncated_completions=false --validation-cases 20 --checkpoint-steps 12 --json
+        --learning-rate 3e-4 --set beta=0.1 --max-completion-length 128 --max-turns 2
+        --set mask_truncated_completions=false --validation-cases 20 --save-steps 12 --json
     """
     script = Path(sys.executable).with_name("sparring")
     untrained = subprocess.run(

@@ -95,7 +95,7 @@ def test_targets_are_there_on_every_rank_if_any_has_a_tool_result(here: bool) ->
 def test_a_failed_group_is_worth_learning_from_if_tool_results_are() -> None:
     failed = group(rollout(0.0, 3, body=1), rollout(0.0, 3, body=1))
     live = group(rollout(0.0, 3, body=1), rollout(1.0, 3, body=1))
-    with_results = SETTINGS.model_copy(update={"world_model_coefficient": 0.1})
+    with_results = SETTINGS.model_copy(update={"echo_coefficient": 0.1})
     assert (GroupRelative(SETTINGS).teaches(failed), GroupRelative(SETTINGS).teaches(live)) == (
         False, True,
     )  # fmt: skip

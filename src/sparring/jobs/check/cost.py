@@ -94,7 +94,7 @@ def _planned(
         rollouts_per_group=plan.rollouts_per_case,
         replacement_groups=max(0, min(replacements, spare)),
         world_size=world_size,
-        validations=plan.steps // plan.checkpoint_steps + 2,
+        validations=plan.steps // plan.save_steps + 2,
         validation_cases=math.ceil(validated / world_size),  # of each process
         tokens_per_rollout=sampled / len(played.learner),
         live=live,

@@ -184,7 +184,7 @@ class CheckPlay:
             lambda: self._plan(self._cases),
             task=self._task,
             policy=self._built.policy,
-            play=self._play.model_copy(update={"in_flight": batch_size}),
+            play=self._play.model_copy(update={"max_concurrency": batch_size}),
             judge_again=judge_again,
         )
 
@@ -197,7 +197,7 @@ class CheckPlay:
             lambda: self._plan(self._other_cases),
             task=self._task,
             policy=EndpointPolicy([endpoint], retries=3, seconds=seconds),
-            play=self._play.model_copy(update={"rollout_seconds": seconds}),
+            play=self._play.model_copy(update={"rollout_timeout": seconds}),
         )
         log = ModelLog(self._folder, name, endpoint.model, self._spec.minutes)
         await self._play_model(name, logged, log, [])
@@ -244,7 +244,7 @@ class CheckPlay:
         started = _now()
         await play_and_judge(self._built.collector.player, self._task.measures, plays)
         ended = _now()
-        # A step that exceeds in_flight is played in several batches.
+        # A step that exceeds max_concurrency is played in several batches.
         plan = self._built.plan
         batches = plan.cases_per_step * plan.rollouts_per_case / timer.size
         return (

@@ -52,7 +52,7 @@ class EvalJob(Job[EvalSummary]):
         self._spec = spec
         self._task = task
         self._policy = policy or load_policy(
-            spec.policy, task.agent.model, task.family, turn_cache=spec.play.turn_cache
+            spec.policy, task.agent.model, task.family, kv_cache_memory=spec.play.kv_cache_memory
         )
         self._tally = EvalTally()
         cases = task.suite.size(spec.split)

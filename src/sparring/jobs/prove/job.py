@@ -65,8 +65,8 @@ class ProveJob(Job[ProveSummary]):
         started = time.monotonic()
         suites = [self._suite("", self._task)]
         if self._spec.also:
-            seconds = self._spec.play.measure_seconds
-            also = Task.of_environment(load_environment(self._spec.also), measure_seconds=seconds)
+            seconds = self._spec.play.measure_timeout
+            also = Task.of_environment(load_environment(self._spec.also), measure_timeout=seconds)
             suites.append(self._suite("also-", also))
         self._refuse_other_inputs(suites)
         digest = digest_of(self._task.suite.cases(self._spec.split))  # also unplayed ones
@@ -190,7 +190,7 @@ class ProveJob(Job[ProveSummary]):
                     spec,
                     self._task.agent.model,
                     self._task.family,
-                    turn_cache=self._spec.play.turn_cache,
+                    kv_cache_memory=self._spec.play.kv_cache_memory,
                 )
                 if side == TRAINED:
                     self._count_look(digest)

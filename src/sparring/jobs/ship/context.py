@@ -85,7 +85,7 @@ class ShipContext:
     def context_tokens(self) -> int:
         """Return the context length for one conversation, at most the model's, in tokens."""
         longest = max((len(each.ids) for each in self.conversations), default=0)
-        turns = self.spec.play.tool_rounds + 1
+        turns = self.spec.play.max_turns
         needed = longest + turns * (self.spec.play.max_completion_length + 512)
         return min(context_length(self.source), max(_LEAST_CONTEXT, needed))
 

@@ -81,7 +81,7 @@ class ShipPlayer:
         if is_greedy:
             play = play.model_copy(update={"temperature": 0.0})
         if isinstance(policy, EndpointPolicy):
-            play = play.model_copy(update={"in_flight": _SLOTS})
+            play = play.model_copy(update={"max_concurrency": _SLOTS})
         logged = LoggedPlay(
             self._folder.rollouts_of(log_name),
             lambda: plays_of(cases, rollouts, play.seed),

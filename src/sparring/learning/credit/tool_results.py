@@ -44,7 +44,7 @@ class ToolResults:
     measured, and no group is worth learning from for their sake."""
 
     def __init__(self, settings: TrainSettings) -> None:
-        self._normalization = settings.world_model_normalization
+        self._normalization = settings.echo_normalization
         self._longest = settings.max_completion_length
         self._learns = settings.learns_results
 
