@@ -95,46 +95,27 @@ docs: venv
 test: venv sandbox chromium
 	$(ALONE) $(BIN)/pytest $(BESIDE) --durations=25 || $(ALONE) $(BIN)/pytest $(AGAIN)
 
+# Each benchmark in full, with its bars: most of a day.
 bench: venv
-	$(BIN)/python benchmarks/tool_concurrency.py
-	$(BIN)/python benchmarks/player_overhead.py
-	$(BIN)/python benchmarks/server_policy.py
-	$(BIN)/python benchmarks/turn_cache.py
-	$(BIN)/python benchmarks/staleness.py
-	$(BIN)/python benchmarks/step_overhead.py
-	$(BIN)/python benchmarks/tool_step.py
-	$(BIN)/python benchmarks/discovery.py
-	$(BIN)/python benchmarks/sandbox.py
-	$(BIN)/python benchmarks/sandbox_attacks.py
-	$(BIN)/python benchmarks/run_index.py
-	$(BIN)/python benchmarks/hosts.py
-	$(BIN)/python benchmarks/scaling_costs.py
-	$(BIN)/python benchmarks/players.py
-	$(BIN)/python benchmarks/mcp_tools.py
-	$(BIN)/python benchmarks/gateway.py
-	$(BIN)/python benchmarks/web.py
-	$(BIN)/python benchmarks/starting.py
-	$(BIN)/python benchmarks/kill_matrix.py
-	$(BIN)/python benchmarks/proof_calibration.py
-	$(BIN)/python benchmarks/check_prediction.py
-	$(BIN)/python benchmarks/shared_prefix.py
-	$(BIN)/python benchmarks/live_groups.py
-	$(BIN)/python benchmarks/echo.py
-	for seed in 0 1 2; do $(BIN)/python benchmarks/learning.py --seed $$seed || exit 1; done
+	$(BIN)/pip install --quiet --no-deps cyllama coverage==7.17.3
+	for name in tool_concurrency player_overhead server_policy turn_cache staleness step_overhead tool_step \
+			discovery sandbox sandbox_attacks run_index hosts scaling_costs players mcp_tools gateway web \
+			starting kill_matrix proof_calibration check_prediction 'shared_prefix --shape 320/56 --shape 2000/200' \
+			live_groups echo 'learning --seed 0' 'learning --seed 1' 'learning --seed 2' \
+			ship first_hour pass_memory threads mirrored_tests; do \
+		set -- $$name; program=$$1; shift; $(BIN)/python benchmarks/$$program.py "$$@" || exit 1; \
+	done
 
-# What takes too long for the gate: the other tests, and benchmarks with their bars. Hours.
+# What takes too long for the gate: the other tests, and the forms of benchmarks that take at most
+# five minutes. What takes longer is in `make bench`.
 nightly: venv sandbox slurm postgres chromium web-check sdk-versions frameworks sharded llama-sources
-	$(BIN)/pip install --quiet kubernetes-validate==1.37.0 coverage==7.17.3
+	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks' $(BESIDE)
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest tests/policies/test_conformance.py
 	$(ALONE) $(BIN)/pytest -m hosts tests/runs
 	for name in tool_concurrency player_overhead step_overhead tool_step sandbox gateway shared_prefix \
-			discovery run_index mcp_tools starting kill_matrix proof_calibration learning live_groups echo; do \
+			discovery run_index mcp_tools starting kill_matrix proof_calibration learning live_groups echo threads; do \
 		$(BIN)/python benchmarks/$$name.py --quick || exit 1; \
-	done
-	$(BIN)/pip install --quiet --no-deps cyllama
-	for name in ship first_hour pass_memory threads mirrored_tests; do \
-		$(BIN)/python benchmarks/$$name.py || exit 1; \
 	done
 
 # The sources of llama.cpp: tests use its converter, vocabularies and templates.

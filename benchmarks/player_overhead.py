@@ -6,7 +6,7 @@ token policy, whose prompts the player also tokenises and splices, and whose rep
 replies of the token policy are ids from the start, as sampled ones are.
 
 Bars: the player takes at most 1.2 times the CPU of the bare Runner with the chat policy, and 1.25
-times with the token policy, at 16, 256 and 4,096 rollouts in flight; memory per rollout in flight
+times with the token policy, at 16, 256 and 2,048 rollouts in flight; memory per rollout in flight
 is flat. `--quick` allows a third more, because a few rounds on a busy machine tell little.
 
 The bare Runner gets a clone of the agent for each run, as the player does. With one shared Agent
@@ -222,18 +222,15 @@ def main() -> int:
     if options.peak:
         print_peak(options.peak)
         return 0
-    largest = 1024 if options.quick else 4096
+    largest = 1024 if options.quick else 2048
     for play in (*players().values(), play_shared):
         cpu_per_turn(play, 16, 1)
     sizes = {}
-    plan = [(16, 8, 5 if options.quick else 7), (256, 1, 3 if options.quick else 7)]
-    for count, repeats, rounds in plan if options.quick else [*plan, (largest, 1, 2)]:
+    plan = [(16, 8, 5), (256, 1, 3 if options.quick else 5)]
+    for count, repeats, rounds in plan if options.quick else [*plan, (largest, 1, 1)]:
         sizes[str(count)] = compare(count, repeats, rounds)
         print(f"{count:>5} in flight: {sizes[str(count)]}", flush=True)
-    shared = {
-        str(count): round(cpu_per_turn(play_shared, count, 1), 2)
-        for count in ((16, 256) if options.quick else (16, 256, 1024))
-    }
+    shared = {str(count): round(cpu_per_turn(play_shared, count, 1), 2) for count in (16, 256)}
     print(f"one shared Agent object, bare SDK, ms per turn: {shared}", flush=True)
     memory = {str(count): round(peak_kib_per_rollout(count), 1) for count in (256, largest)}
     print(f"peak KiB per rollout in flight: {memory}", flush=True)
