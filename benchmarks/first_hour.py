@@ -1,17 +1,19 @@
-"""Runs the first hour of a new user: init, env test, check, train and proof.
+"""Runs the first hour of a new user: init, env test, check, train with its proof, and ship.
 
     python benchmarks/first_hour.py [--start tool|documents|game] [--seed N] [--quick] [--keep FILE]
 
 Runs every starting point of `sparring init` with three seeds, each in an empty folder, with
-SmolLM2-135M, and prints a line for each. Bars: on held-out cases, every measure that is not a guard
-is at most 40 % before and at least 80 % after; training takes at most 10 minutes; no process takes
-more than 4 GB of memory at any time; `check` says learnable, and its estimate of the training time
-is within a factor of two. `stolen` is the share of CPU time that the host of a virtual machine gave
-to others during training and proof.
+SmolLM2-135M, as README says, and prints a line for each: the minutes of every command and the last
+line that it printed, and what the runs found. Bars: on held-out cases, every measure that is not a
+guard is at most 40 % before and at least 80 % after; training takes at most 10 minutes, and all
+commands at most 25 for `tool`, which is README's; no process takes more than 4 GB of memory at any
+time; `check` says learnable, and its estimate of the training time is within a factor of two; every
+file is shipped. `stolen` is the share of CPU time that the host of a virtual machine gave to others
+meanwhile.
 
 `--quick` runs one starting point with one seed, and requires only the bars on held-out cases. All
-nine take two and a half hours: `--keep` appends each result to a file, and reuses the results that
-the file already has.
+nine take three hours: `--keep` appends each result to a file, and reuses the results that the file
+already has.
 """
 
 from __future__ import annotations
@@ -30,18 +32,19 @@ import psutil
 
 STARTS = ("tool", "documents", "game")
 BEFORE, AFTER, MINUTES, GIGABYTES, FACTOR = 0.4, 0.8, 10.0, 4.0, 2.0
+WHOLE = {"tool": 25.0}  # minutes of all commands
 COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 
 
 class PeakMemory:
     """Polls the memory of processes whose command line names the folder. `peaks` has the largest
-    process of each kind: check, train and proof."""
+    process of each kind of run."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._poll, daemon=True)
-        self.peaks = {"check": 0, "train": 0, "proof": 0}
+        self.peaks = {"check": 0, "train": 0, "proof": 0, "ship": 0}
 
     def __enter__(self) -> PeakMemory:
         self._thread.start()
@@ -69,42 +72,64 @@ def share_stolen(before: Any) -> float:
     return (getattr(after, "steal", 0.0) - getattr(before, "steal", 0.0)) / max(passed, 1e-9)
 
 
-def sparring(folder: Path, *arguments: str) -> Any:
-    done = subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        output = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-        raise SystemExit(f"sparring {' '.join(arguments)}: {output}")
-    return json.loads(done.stdout.splitlines()[-1]) if "--json" in arguments else done.stdout
+class Terminal:
+    """Types commands in a folder; `typed` has the minutes and the last line of each."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.typed: list[dict[str, Any]] = []
+
+    def type(self, *arguments: str) -> None:
+        began = time.monotonic()
+        output = self._output(*arguments)
+        lines = [line.strip() for line in output.splitlines() if line.strip()]
+        minutes = round((time.monotonic() - began) / 60, 1)
+        typed = {"command": " ".join(arguments), "minutes": minutes, "last_line": lines[-1]}
+        self.typed.append(typed)
+
+    def answer(self, *arguments: str) -> Any:
+        return json.loads(self._output(*arguments, "--json").splitlines()[-1])
+
+    def _output(self, *arguments: str) -> str:
+        done = subprocess.run(
+            [*COMMAND, *arguments], cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            output = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            raise SystemExit(f"sparring {' '.join(arguments)}: {output}")
+        return done.stdout
 
 
 def first_hour(start: str, seed: int) -> dict[str, Any]:
-    # The supervisor of the proof may still write to the folder when the command has ended.
+    # The supervisor of a run may still write to the folder when the command has ended.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         folder = Path(place)
-        sparring(folder, "init", "my_agent", "--from", start)
-        sparring(folder, "env", "test", "my_agent")
+        terminal = Terminal(folder)
+        times = psutil.cpu_times()
         with PeakMemory(folder) as memory:
-            began = time.monotonic()
-            checked = sparring(folder, "check", "my_agent", "--set", f"seed={seed}", "--json")
-            check_minutes = (time.monotonic() - began) / 60
-            times = psutil.cpu_times()
-            trained = sparring(folder, "train", "my_agent", "--set", f"seed={seed}", "--json")
-            stolen = round(share_stolen(times), 3)
-    found = figures(start, seed, checked, trained, check_minutes, memory.peaks)
+            terminal.type("init", "my_agent", "--from", start)
+            terminal.type("env", "test", "my_agent")
+            terminal.type("check", "my_agent", "--set", f"seed={seed}")
+            terminal.type("train", "my_agent", "--set", f"seed={seed}")
+            (training,) = terminal.answer("run", "list", "--kind", "train")["runs"]
+            terminal.type("ship", training["run"])
+        stolen = round(share_stolen(times), 3)
+        listed = terminal.answer("run", "list")["runs"]
+        runs = {
+            run["kind"]: terminal.answer("run", "results", run["run"])["summary"] for run in listed
+        }
+    found = figures(start, seed, runs, memory.peaks, terminal.typed)
     return {**found, "stolen": stolen}
 
 
 def figures(
     start: str,
     seed: int,
-    checked: dict[str, Any],
-    trained: dict[str, Any],
-    check_minutes: float,
+    runs: dict[str, Any],
     peaks: dict[str, int],
+    typed: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    proof = trained["proof"]
+    checked, trained, proof, shipped = (runs[kind] for kind in ("check", "train", "prove", "ship"))
     minutes = trained["seconds"] / 60
     estimated = 60 * checked["estimate"]["hours"]["value"]
     measures = {
@@ -118,7 +143,8 @@ def figures(
         "start": start,
         "seed": seed,
         "check": checked["verdict"],
-        "check_minutes": round(check_minutes, 1),
+        "commands": typed,
+        "whole_minutes": round(sum(each["minutes"] for each in typed), 1),
         "measures": measures,
         "reward": [round(proof["reward"][side], 3) for side in ("before", "after")],
         "verdict": f"{proof['verdict']}, {proof['level']}",
@@ -127,10 +153,13 @@ def figures(
         "estimated_minutes": round(estimated, 1),
         "estimate_off_by": round(factor, 2),
         "peak_gigabytes": {kind: round(peak / 1e9, 2) for kind, peak in peaks.items()},
+        "shipped": shipped["verdict"],
         "learned": learned,
     }
     fits = minutes <= MINUTES and max(peaks.values()) <= GIGABYTES * 1e9 and factor <= FACTOR
-    return {**found, "ok": learned and fits and checked["verdict"] == "learnable"}
+    fits &= found["whole_minutes"] <= WHOLE.get(start, float("inf"))
+    is_whole = checked["verdict"] == "learnable" and shipped["verdict"] != "refused"
+    return {**found, "ok": learned and fits and is_whole}
 
 
 def read_results(file: Path | None) -> dict[tuple[str, int], dict[str, Any]]:
@@ -160,7 +189,7 @@ def main() -> int:
                     file.write(json.dumps(found[-1]) + "\n")
     bar = {
         "before": BEFORE, "after": AFTER, "minutes": MINUTES, "gigabytes": GIGABYTES,
-        "factor": FACTOR,
+        "factor": FACTOR, "whole_minutes": WHOLE,
     }  # fmt: skip
     is_fine = all(each["learned"] if given.quick else each["ok"] for each in found)
     print(json.dumps({"benchmark": "first_hour", "runs": found, "bar": bar, "ok": is_fine}))
