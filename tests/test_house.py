@@ -178,6 +178,24 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert not cycles(imports())
 
 
+def test_import_contracts_name_every_package() -> None:
+    """A new package belongs to one plane or is a leaf, and the contracts hold it to that."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = project["tool"]["importlinter"]["contracts"]
+    control, training, over_control, over_training, no_ml, leaves, *_ = contracts
+    planes = {*control["source_modules"]}, {*training["source_modules"]}
+    alone, shared = {*leaves["source_modules"]}, {"sparring.run_folder", "sparring.contracts"}
+    packages = [f"sparring.{path.stem}" for path in SOURCE.iterdir() if path.name[0] not in "._"]
+    packages.remove("sparring.py")  # the file py.typed
+    assert sorted([*planes[0], *planes[1], *alone, *shared]) == sorted(packages)
+    assert ({*training["forbidden_modules"]}, {*control["forbidden_modules"]}) == planes
+    for contract, plane in zip((over_control, over_training), planes, strict=True):
+        layers = {name.strip() for layer in contract["layers"] for name in layer.split("|")}
+        assert layers == plane | shared
+    assert {*no_ml["source_modules"]} == planes[0] | shared | alone
+    assert {*leaves["forbidden_modules"]} == planes[0] | planes[1] | {"sparring.run_folder"}
+
+
 def test_no_public_function_takes_untyped_options() -> None:
     import inspect
 
