@@ -11,6 +11,8 @@ from importlib.metadata import packages_distributions, requires
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import sparring
 
@@ -106,6 +108,34 @@ def test_every_package_that_is_imported_is_declared_or_comes_with_one_that_is():
             assert packages & set(names_of(requires(BROUGHT[name]) or []))
         else:
             assert packages & declared, f"{name} is imported, but pyproject.toml does not name it"
+
+
+def installed_with(wanted: list[str], extras: dict[str, list[str]]) -> set[str]:
+    """Every package that pip installs for these requirements, by the metadata of what is here."""
+    todo, found = [Requirement(line) for line in wanted], set[tuple[str, str]]()
+    while todo:
+        requirement = todo.pop()
+        for extra in ("", *requirement.extras):
+            if (requirement.name, extra) in found:
+                continue
+            found.add((requirement.name, extra))
+            if requirement.name == "sparring":
+                lines = extras.get(extra, [])
+            else:
+                lines = requires(requirement.name) or []
+            inner = [Requirement(line) for line in lines]
+            todo += [r for r in inner if not r.marker or r.marker.evaluate({"extra": extra})]
+    return {canonicalize_name(name) for name, _ in found}
+
+
+def test_constraints_pin_every_package_that_make_venv_installs():
+    root = Path(sparring.__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted = installed_with([*project["dependencies"], "sparring[dev]"], extras)
+    lines = (root / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
+    assert wanted - pinned == {"sparring", "torch"}  # the Makefile pins torch
 
 
 def test_every_public_name_can_be_had():
