@@ -78,6 +78,7 @@ check: venv
 lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	.ci/titles
 
 types: venv
 	$(BIN)/mypy
