@@ -138,6 +138,16 @@ def test_constraints_pin_every_package_that_make_venv_installs():
     assert wanted - pinned == {"sparring", "torch"}  # the Makefile pins torch
 
 
+def test_the_page_of_dependencies_names_every_package_that_is_declared():
+    root = Path(sparring.__file__).parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    lists = [project["dependencies"], *project["optional-dependencies"].values()]
+    declared = {name for each in lists for name in names_of(each) if not name.startswith("types-")}
+    page = (root / "docs" / "dependencies.md").read_text().lower()
+    missing = {name for name in declared if not re.search(rf"\b{re.escape(name)}\b", page)}
+    assert not missing
+
+
 def test_every_public_name_can_be_had():
     import sparring
 
