@@ -9,7 +9,7 @@ ALONE := OMP_NUM_THREADS=1
 # fails twice fails the gate, and the first failure stays in the output.
 AGAIN := --last-failed --last-failed-no-failures none
 
-.PHONY: venv sandbox slurm postgres chromium docs-report web web-check check structure lint types contracts docs test bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
+.PHONY: venv sandbox slurm chromium docs-report web web-check check structure lint types contracts docs test bench nightly sdk-versions vllm-venv clean frameworks sharded nightly-vllm llama-sources
 
 venv: .venv/.ready
 
@@ -31,11 +31,6 @@ slurm:
 	command -v slurmctld >/dev/null || test "$$(id -u)" != 0 || \
 		(apt-get update -qq && apt-get install -y -qq --no-install-recommends \
 			slurm-wlm munge faketime)
-
-# A database of our own for the index of runs; its tests run it as an unprivileged user on loopback.
-postgres:
-	test -d /usr/lib/postgresql || test "$$(id -u)" != 0 || \
-		(apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql)
 
 # A browser that looks at reports.
 chromium:
@@ -109,7 +104,7 @@ bench: venv
 
 # What takes too long for the gate: the other tests, and the forms of benchmarks that take at most
 # five minutes. What takes longer is in `make bench`.
-nightly: venv sandbox slurm postgres chromium web-check sdk-versions frameworks sharded llama-sources
+nightly: venv sandbox slurm chromium web-check sdk-versions frameworks sharded llama-sources
 	$(BIN)/pip install --quiet kubernetes-validate==1.37.0
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest -m 'nightly and not frameworks' $(BESIDE)
 	LLAMA_CPP_PATH=$(CURDIR)/$(LLAMA) $(ALONE) $(BIN)/pytest tests/policies/test_conformance.py

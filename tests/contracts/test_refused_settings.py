@@ -25,7 +25,9 @@ def test_the_setting_to_use_instead_exists(name: str) -> None:
         assert advised in SETTINGS | IN_PYTHON
 
 
-@pytest.mark.parametrize("name", ["save_strategy", "use_vllm", "save_what_comes", "eval_x", "hub_y"])
+@pytest.mark.parametrize(
+    "name", ["save_strategy", "use_vllm", "save_what_comes", "eval_x", "hub_y"]
+)
 def test_a_field_with_another_name_here_or_of_saving_evaluating_and_the_hub_is_refused(
     name: str,
 ) -> None:

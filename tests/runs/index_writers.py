@@ -1,12 +1,8 @@
-"""`python -m tests.runs.index_writers RUNS FIRST LAST COUNT FILE`: one host that writes runs and
-reads their index. Its writers are threads, each with connections of its own."""
+"""Writers that make runs and read their index, each with connections of its own."""
 
 from __future__ import annotations
 
-import json
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 
 from sparring.run_folder import RunFolder
@@ -35,17 +31,3 @@ def write_from_here(runs: Path, writers: list[int], count: int) -> None:
     with ThreadPoolExecutor(len(writers)) as pool:
         for done in [pool.submit(write_many, runs, writer, count) for writer in writers]:
             done.result()
-
-
-def rows_of(index: Index) -> list[str]:
-    """All rows, as text that can be compared between processes."""
-    return [json.dumps(asdict(row), default=str, sort_keys=True) for row in index.all()]
-
-
-if __name__ == "__main__":
-    runs, (first, last, count), file = Path(sys.argv[1]), map(int, sys.argv[2:5]), sys.argv[5]
-    if count:
-        write_from_here(runs, list(range(first, last)), count)
-    index = Index(runs)
-    index.refresh()
-    Path(file).write_text(json.dumps(rows_of(index)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,16 +45,13 @@ class Network:
         """The beginning of a command that runs on one of the hosts."""
         return ["ip", "netns", "exec", self.names[number]]
 
-    def start(
-        self, number: int, *words: str, variables: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[bytes]:
+    def start(self, number: int, *words: str) -> subprocess.Popen[bytes]:
         """Start a Python module on one of the hosts."""
         environment = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": self.cables[number],
-            **(variables or {}),
         }
         command = [*self.inside(number), sys.executable, "-m", *words]
         return subprocess.Popen(command, env=environment, start_new_session=True)

@@ -28,7 +28,6 @@ TESTED = {
     "openai-agents": ("0.24.0", ""),
     "pydantic": ("2.14.3", ""),
     "typer": ("0.29.0", ""),
-    "SQLAlchemy": ("2.0.57", ""),
     "psutil": ("7.2.2", ""),
     "mcp": ("2.3.0", "mcp"),
     "torch": ("2.13.0", "local"),

@@ -8,6 +8,7 @@ from sparring.contracts.specs import Frozen
 from sparring.operations.activity_log import activity_log, starts_today
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.projects import find_project
+from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
 from sparring.settings.layers import default_locks
 from sparring.settings.project_file import Budget
@@ -93,8 +94,6 @@ def show_limits(_: NoArguments, caller: Caller) -> Limits:
 
 
 def _runs_on(caller: Caller) -> int:
-    from sparring.runs.index import Index  # importing SQLAlchemy is slow
-
     if not caller.runs.is_dir():
         return 0
     index = Index(caller.runs)

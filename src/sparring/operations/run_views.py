@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
@@ -22,12 +22,11 @@ from sparring.operations.operation import Caller
 from sparring.operations.rate_limits import seconds_between
 from sparring.run_folder import RunFolder
 from sparring.runs.history import History, read_history
+from sparring.runs.index import Index
+from sparring.runs.index_database import Row
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import ProcessIdentity
 from sparring.runs.status import RunStatus, doing_of, recent_rows, time_left, with_figures
-
-if TYPE_CHECKING:
-    from sparring.runs.index_database import Row
 
 
 class RunQuery(Frozen):
@@ -423,8 +422,6 @@ def visible_progress(folder: RunFolder, status: RunStatus, caller: Caller) -> Js
 
 def waiting_for(folder: RunFolder, history: History) -> str:
     """Return the reason why a queued run waits, as text."""
-    from sparring.runs.index import Index  # importing SQLAlchemy is slow
-
     if name := str(folder.read_spec().get("after") or ""):
         predecessor = RunFolder(folder.path.parent / name)
         if not predecessor.spec.is_file():

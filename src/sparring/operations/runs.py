@@ -44,6 +44,7 @@ from sparring.run_folder.files import read_from, read_json
 from sparring.run_folder.layout import CASES, is_plain_name
 from sparring.runs.causes import last_lines
 from sparring.runs.finding import find_run
+from sparring.runs.index import Index, Query
 from sparring.runs.queue import reconcile
 from sparring.runs.status import RunStatus, doing_of, status_of, supervised_status
 from sparring.settings.fields import Kind, defaults
@@ -105,8 +106,6 @@ class Checkpoints(Frozen):
 )
 def list_runs(request: ListRuns, caller: Caller) -> RunPage:
     """List runs in all states, newest first."""
-    from sparring.runs.index import Index, Query  # importing SQLAlchemy is slow
-
     if not caller.runs.is_dir():
         return RunPage(runs=())
     index = Index(caller.runs)
@@ -301,8 +300,6 @@ def run_logs(request: LogQuery, caller: Caller) -> Log:
 )
 def reindex_runs(_: NoArguments, caller: Caller) -> Reindexed:
     """Rebuild the index of runs from their folders."""
-    from sparring.runs.index import Index  # importing SQLAlchemy is slow
-
     if not caller.runs.is_dir():
         return Reindexed(runs=0)
     index = Index(caller.runs)

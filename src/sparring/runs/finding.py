@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import AmbiguousRun, RunNotFound
 from sparring.run_folder import RunFolder
 from sparring.run_folder.layout import hyphenated, is_id, is_plain_name, is_run_of, slug
+from sparring.runs.index import Index, Query
 
 _MOST_NAMED = 200  # runs that are searched for one of a kind
-
-if TYPE_CHECKING:
-    from sparring.runs.index import Index
 
 
 def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
@@ -27,8 +24,6 @@ def find_run(runs: Path, name: str, kind: str = "") -> RunFolder:
         return RunFolder(runs / name)
     if not runs.is_dir():
         raise _not_found(runs, name)
-    from sparring.runs.index import Index
-
     search = _Search(runs, Index(runs), name, kind)
     for rule in (_proof_of_environment, _proof_of_run, _run_of_environment, _part_of_id):
         ids = rule(search)
@@ -93,8 +88,6 @@ def _part_of_id(search: _Search) -> list[str]:
 
 def _newest_of_kind(index: Index, environment: str, kind: str) -> str:
     """Return the id of an environment's newest run of a kind, or an empty string."""
-    from sparring.runs.index import Query
-
     rows = index.page(Query(environment=environment, kind=kind, count=1))
     return rows[0].id if rows else ""
 
@@ -109,8 +102,6 @@ def _ambiguous(name: str, ids: Sequence[str], runs: Path) -> AmbiguousRun:
 def _newest_of(index: Index, environment: str, kind: str) -> str:
     """Return the id of an environment's newest run, or an empty string. Proofs and shipments are
     skipped unless `kind` selects them."""
-    from sparring.runs.index import Query
-
     if kind and (newest := _newest_of_kind(index, environment, kind)):
         return newest
     for row in index.page(Query(environment=environment)):
@@ -125,8 +116,6 @@ def _newest_of(index: Index, environment: str, kind: str) -> str:
 def _not_found(runs: Path, name: str) -> RunNotFound:
     listed = ""
     if runs.is_dir():
-        from sparring.runs.index import Index, Query
-
         listed = ", ".join(row.id for row in Index(runs).page(Query(count=3)))
     others = f"the newest runs are {listed}" if listed else "there are no runs yet"
     return RunNotFound(f"there is no run {name[:80]!r} in {runs.absolute()}; {others}")

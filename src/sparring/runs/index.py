@@ -1,4 +1,4 @@
-"""The index of runs, in SQLite or PostgreSQL.
+"""The index of runs, in SQLite.
 
 All its content comes from the runs' folders, so it can be deleted at any time. Writers of a folder
 do not update it. `page` and `named` first refresh it: they read the runs that the journal names,
@@ -9,31 +9,28 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
-import sqlalchemy as sql
-from sqlalchemy.exc import DatabaseError, OperationalError
-
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_from
 from sparring.run_folder.layout import is_plain_name
 from sparring.runs.index_database import (
-    MARKS,
-    RUNS,
+    Database,
+    Marks,
+    MemoryDatabase,
     Row,
-    database_of,
-    memory_database,
-    open_database,
+    marks_in,
+    place_of,
     plain_text,
     read_row,
-    row_of,
-    store,
+    rows_of,
 )
 from sparring.runs.lifecycle import ACTIVE, RunState
 
@@ -59,15 +56,20 @@ Result = TypeVar("Result")
 def _rebuilds_if_damaged(
     method: Callable[Concatenate[Index, Params], Result],
 ) -> Callable[Concatenate[Index, Params], Result]:
-    """Return a method that rebuilds a damaged or deleted database and then retries once. If the
-    database cannot be written, as on a full disk, the retry uses one in memory."""
+    """Return a method that restores a damaged or deleted database and then retries once. If the
+    database cannot be written, as on a full disk, the method uses one in memory."""
 
     @wraps(method)
     def wrapper(index: Index, /, *args: Params.args, **kwargs: Params.kwargs) -> Result:
         try:
             return method(index, *args, **kwargs)
-        except DatabaseError as error:
-            index._recover(error)
+        except sqlite3.DatabaseError:
+            pass  # it may also be another process that is restoring the database
+        try:
+            index._database.restore()
+            return method(index, *args, **kwargs)
+        except (sqlite3.DatabaseError, OSError) as error:
+            index._use_memory(error)
             return method(index, *args, **kwargs)
 
     return wrapper
@@ -76,11 +78,11 @@ def _rebuilds_if_damaged(
 class Index:
     """The index of one folder of runs."""
 
-    def __init__(self, runs: Path, place: Path | str | None = None) -> None:
+    def __init__(self, runs: Path, place: Path | None = None) -> None:
         self.runs = runs
         try:
-            self._database = open_database(place or database_of(runs))
-        except (OperationalError, OSError) as error:
+            self._database = Database(place or place_of(runs))
+        except (sqlite3.DatabaseError, OSError) as error:
             self._use_memory(error)
 
     # ------------------------------------------------------------------ reading
@@ -89,24 +91,23 @@ class Index:
     def page(self, query: Query) -> list[Row]:
         """Return one page of runs, newest first."""
         self.refresh()
-        statement = sql.select(RUNS).order_by(RUNS.c.created.desc(), RUNS.c.id.desc())
+        conditions: list[str] = []
+        values: list[str | float] = []
         if query.states:
-            states = [state.value for state in query.states]
-            statement = statement.where(RUNS.c.state.in_(states))
-        if query.environment:
-            statement = statement.where(RUNS.c.environment == plain_text(query.environment))
-        if query.kind:
-            statement = statement.where(RUNS.c.kind == plain_text(query.kind))
+            values += [state.value for state in query.states]
+            conditions.append(_one_of(values))
+        for column, text in (("environment", query.environment), ("kind", query.kind)):
+            if text:
+                conditions.append(f"{column} = ?")
+                values.append(plain_text(text))
         with self._database.reading() as connection:
-            if query.after:
-                by_id = sql.select(RUNS.c.created, RUNS.c.id).where(
-                    RUNS.c.id == plain_text(query.after)
-                )
-                last = connection.execute(by_id).one_or_none()
-                if last is not None:
-                    is_older = sql.tuple_(RUNS.c.created, RUNS.c.id) < (last.created, last.id)
-                    statement = statement.where(is_older)
-            return [row_of(values) for values in connection.execute(statement.limit(query.count))]
+            last = connection.execute(
+                "SELECT created, id FROM runs WHERE id = ?", (plain_text(query.after),)
+            ).fetchone()
+            if last is not None:
+                conditions.append("(created, id) < (?, ?)")
+                values += last
+            return _newest(connection, " AND ".join(conditions) or "TRUE", values, query.count)
 
     @_rebuilds_if_damaged
     def active(self) -> list[Row]:
@@ -120,26 +121,18 @@ class Index:
         none, return runs whose id ends with `-` and these characters, if they are at least 4."""
         self.refresh()
         beginning = plain_text(beginning)
-        starts = sql.and_(RUNS.c.id >= beginning, RUNS.c.id <= f"{beginning}\U0010ffff")
-        order = (RUNS.c.created.desc(), RUNS.c.id.desc())
+        between = (beginning, f"{beginning}\U0010ffff")
         with self._database.reading() as connection:
-            result = connection.execute(
-                sql.select(RUNS).where(starts).order_by(*order).limit(count)
-            )
-            rows = [row_of(values) for values in result]
+            rows = _newest(connection, "id BETWEEN ? AND ?", between, count)
             if not rows and len(beginning) >= 4:
-                ends = RUNS.c.id.endswith(f"-{beginning}", autoescape=True)
-                result = connection.execute(
-                    sql.select(RUNS).where(ends).order_by(*order).limit(count)
-                )
-                rows = [row_of(values) for values in result]
+                ending = (f"-{beginning}",)
+                rows = _newest(connection, "substr(id, -length(?1)) = ?1", ending, count)
         return rows
 
     def all(self) -> Iterator[Row]:
         """Yield all runs in the order of their ids, as of the last refresh."""
         with self._database.reading() as connection:
-            for values in connection.execute(sql.select(RUNS).order_by(RUNS.c.id)):
-                yield row_of(values)
+            yield from rows_of(connection, "ORDER BY id")
 
     # ------------------------------------------------------------------ bringing up to date
 
@@ -176,7 +169,7 @@ class Index:
         is_final = time.time_ns() - mtime > _MTIME_SLACK_NS
         new_marks = {"journal": journal.cursor, "folder": mtime if is_final else 0}
         if rows or gone or new_marks != marks:
-            store(self._database, rows, gone, new_marks)
+            self._database.store(rows, gone, new_marks, marks)
 
     @_rebuilds_if_damaged
     def reindex(self) -> int:
@@ -184,39 +177,28 @@ class Index:
         journal, mtime = _size(_journal(self.runs)) or 0, _mtime(self.runs)
         rows = self._read_all(set(_names(self.runs)), {})
         marks = {"journal": journal, "folder": mtime}
-        store(self._database, rows, set(), marks, replaces_all=True)
+        self._database.replace(rows, marks)
         return len(rows)
 
     # ------------------------------------------------------------------ inside
 
-    def _recover(self, error: DatabaseError) -> None:
-        try:
-            if not isinstance(error, OperationalError) or not self._database.is_complete():
-                self._database.rebuild()
-                return
-        except (OperationalError, OSError) as another:
-            self._use_memory(another)
-        else:
-            self._use_memory(error)
-
-    def _use_memory(self, error: DatabaseError | OSError) -> None:
+    def _use_memory(self, error: sqlite3.DatabaseError | OSError) -> None:
         """Continue with an index in memory, which is filled from the folders."""
         _LOG.warning(
             "the index of runs cannot be written (%s); until it can be, each command reads all "
             "folders",
-            error.orig if isinstance(error, DatabaseError) else error,
+            error,
         )
-        self._database = memory_database()
+        self._database = MemoryDatabase()
 
-    def _known(self) -> tuple[dict[str, int], list[Row]]:
-        with self._database.reading() as connection:
-            result = connection.execute(sql.select(MARKS.c.name, MARKS.c.value))
-            marks = {name: int(value) for name, value in result}
-            return marks, _active(connection)
+    def _known(self) -> tuple[Marks, list[Row]]:
+        with self._database.reading() as connection, connection:
+            connection.execute("BEGIN")  # both are read at one point in time
+            return marks_in(connection), _active(connection)
 
     def _ids(self) -> set[str]:
         with self._database.reading() as connection:
-            return set(connection.execute(sql.select(RUNS.c.id)).scalars())
+            return {name for (name,) in connection.execute("SELECT id FROM runs")}
 
     def _read_all(self, names: set[str], known: dict[str, Row]) -> list[Row]:
         def read(name: str) -> Row | None:
@@ -231,11 +213,20 @@ class Index:
             return [row for row in readers.map(read, sorted(names)) if row is not None]
 
 
-def _active(connection: sql.Connection) -> list[Row]:
+def _newest(
+    connection: sqlite3.Connection, condition: str, values: Sequence[str | float], count: int
+) -> list[Row]:
+    clauses = f"WHERE {condition} ORDER BY created DESC, id DESC LIMIT {count}"
+    return list(rows_of(connection, clauses, values))
+
+
+def _active(connection: sqlite3.Connection) -> list[Row]:
     states = [state.value for state in ACTIVE]
-    order = (RUNS.c.queued, RUNS.c.id)
-    statement = sql.select(RUNS).where(RUNS.c.state.in_(states)).order_by(*order)
-    return [row_of(values) for values in connection.execute(statement)]
+    return list(rows_of(connection, f"WHERE {_one_of(states)} ORDER BY queued, id", states))
+
+
+def _one_of(states: Sequence[object]) -> str:
+    return f"state IN ({', '.join('?' * len(states))})"
 
 
 def _names(runs: Path) -> list[str]:

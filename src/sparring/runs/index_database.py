@@ -1,12 +1,9 @@
-"""The rows of the index of runs, and the database that holds them.
+"""The rows of the index of runs, and the SQLite file that holds them.
 
-It is the one at `SPARRING_DATABASE_URL`, a schema in PostgreSQL, or an SQLite file. SQLite needs a
-local disk. A file outside the folder of runs is in a folder that only this user can access, because
-operations trust its content. Hosts that share a folder of runs can share its index through
-PostgreSQL.
-
-Both databases hold the same two tables and are written with the same statements. There are no
-migrations: another version starts with empty tables, which the index fills from the folders.
+SQLite needs the locks of a local disk. If the folder of runs is on a network file system, each host
+has a file of its own in a folder that only this user can access, because operations trust its
+content. There are no migrations: another version starts with empty tables, which the index fills
+from the folders.
 """
 
 from __future__ import annotations
@@ -14,45 +11,66 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import shutil
+import sqlite3
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import sqlalchemy as sql
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DatabaseError, InterfaceError, OperationalError
-
-from sparring.contracts.errors import InfrastructureError, InvalidInput, MissingPackage
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import agent_of_target, is_python_target
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import file_lock, read_json
 from sparring.runs.history import History, HistoryRead, read_history
 from sparring.runs.lifecycle import RunState
-from sparring.secrets import read_key
 
-DATABASE_URL = "SPARRING_DATABASE_URL"
-_NETWORK = ("nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "fuse.sshfs", "9p")
+Marks = dict[str, int]
 
-
-def database_of(runs: Path) -> Path | str:
-    """Return the path of the SQLite file, or the database URL with the schema's name as fragment.
-
-    The URL comes from `SPARRING_DATABASE_URL` or from the file that `SPARRING_DATABASE_URL_FILE`
-    names. It may contain a password.
-    """
-    url = read_key(DATABASE_URL)
-    if url is None:
-        return place_of(runs)
-    return f"{url.get_secret_value()}#sparring_{_identity_of(runs)}"
+_NETWORK = (
+    "nfs", "nfs4", "cifs", "smb3", "lustre", "ceph", "beegfs", "gpfs", "9p", "virtiofs", "afs",
+)  # fmt: skip
+_VERSION = 4
+_BUSY_SECONDS = 30.0
+_LOCK_SECONDS = 5.0
+# The columns of a row, and those that only queries use.
+_COLUMNS = "id, kind, environment, model, launcher, history, cursor"
+_ALL_COLUMNS = f"{_COLUMNS}, state, created, queued"
+_TABLES = f"""
+BEGIN IMMEDIATE;
+DROP TABLE IF EXISTS runs;
+DROP TABLE IF EXISTS marks;
+CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    kind TEXT NOT NULL,
+    environment TEXT NOT NULL,
+    model TEXT NOT NULL,
+    launcher TEXT NOT NULL,
+    history TEXT NOT NULL,
+    cursor INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    created REAL NOT NULL,
+    queued REAL NOT NULL
+);
+CREATE INDEX newest ON runs (created, id);
+CREATE INDEX newest_by_state ON runs (state, created, id);
+CREATE INDEX newest_by_environment ON runs (environment, created, id);
+CREATE TABLE marks (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+PRAGMA user_version = {_VERSION};
+COMMIT;
+"""
+_UPSERT = f"""
+INSERT INTO runs ({_ALL_COLUMNS}) VALUES ({", ".join("?" * 10)})
+ON CONFLICT (id) DO UPDATE SET
+    ({_ALL_COLUMNS}) = ({", ".join(f"excluded.{name}" for name in _ALL_COLUMNS.split(", "))})
+WHERE excluded.cursor >= runs.cursor
+   OR excluded.created != runs.created  -- a new run with the id of a deleted one
+"""  # noqa: S608 - names of columns
 
 
 def place_of(runs: Path) -> Path:
@@ -60,35 +78,16 @@ def place_of(runs: Path) -> Path:
     writable, return a path in a private local folder."""
     beside = runs / ".sparring"
     is_writable = os.access(beside if beside.is_dir() else runs, os.W_OK)
-    if _file_system_of(runs) not in _NETWORK and (is_writable or not runs.is_dir()):
+    if not _is_on_network(runs) and (is_writable or not runs.is_dir()):
         return runs / ".sparring" / "index.sqlite"
     name = sha256(str(runs.resolve()).encode()).hexdigest()[:16]
     return _private_folder() / f"index-{name}.sqlite"
 
 
-def _identity_of(runs: Path) -> str:
-    """Return a digest that identifies a folder of runs: the same on all hosts that mount it at the
-    same path, and another for a copy or for a folder at that path on another disk."""
-    mark = runs / ".sparring" / "index_id"
-    with contextlib.suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        written = mark.with_name(f"index_id.{secrets.token_hex(8)}")
-        if not mark.exists():
-            written.write_text(secrets.token_hex(16))
-            with contextlib.suppress(FileExistsError):
-                mark.hardlink_to(written)  # only the first of several hosts succeeds
-            written.unlink()
-    try:
-        token = mark.read_text()
-    except OSError:
-        token = ""  # the folder is not writable: only its path identifies it
-    return sha256(f"{token}\n{runs.resolve()}".encode()).hexdigest()[:16]
-
-
 def _private_folder() -> Path:
     """Return a local folder that only this user can access."""
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    if _file_system_of(home) in _NETWORK:
+    if _is_on_network(home):
         home = Path(os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
     folder = home / f"sparring-indexes-{os.getuid()}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,8 +100,8 @@ def _private_folder() -> Path:
     return folder
 
 
-def _file_system_of(path: Path) -> str:
-    """Return the file system type of a path, as in /proc/mounts; empty if it is unknown."""
+def _is_on_network(path: Path) -> bool:
+    """Return whether /proc/mounts names a file system for a path that several hosts may mount."""
     here, kind, length = str(path.resolve()), "", -1
     with contextlib.suppress(OSError):
         for line in Path("/proc/mounts").read_text().splitlines():
@@ -110,7 +109,7 @@ def _file_system_of(path: Path) -> str:
             is_above = here == mount or here.startswith(mount.rstrip("/") + "/")
             if is_above and len(mount) > length:
                 kind, length = found, len(mount)
-    return kind
+    return kind in _NETWORK or kind.startswith("fuse.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,32 +159,25 @@ def read_row(folder: RunFolder, known: Row | None = None) -> Row | None:
         return None
 
 
-def columns_of(row: Row) -> JsonObject:
-    """Return the values of a row by column name."""
+def _values_of(row: Row) -> tuple[str | float, ...]:
+    """Return the values of `_ALL_COLUMNS`."""
     history = row.history
-    return {
-        "id": row.id,
-        "kind": row.kind,
-        "environment": row.environment,
-        "model": row.named_model,
-        "launcher": row.launcher,
-        "state": history.state.value,
-        "created": history.created,
-        "queued": history.queued,
-        "cursor": row.cursor,
-        "history": json.dumps(history.to_dict()),
-    }
-
-
-def row_of(values: Any) -> Row:
-    """Return the row for one row of a query's result."""
-    history = History.from_dict(json.loads(values.history))
-    labels = (values.kind, values.environment, values.model, values.launcher)
-    return Row(values.id, *labels, history, values.cursor)
+    return (
+        row.id,
+        row.kind,
+        row.environment,
+        row.named_model,
+        row.launcher,
+        json.dumps(history.to_dict()),
+        row.cursor,
+        history.state.value,
+        history.created,
+        history.queued,
+    )
 
 
 def plain_text(value: Any) -> str:
-    """Return `value` as text that both databases accept: NUL characters and lone surrogates are
+    """Return `value` as text that SQLite accepts: NUL characters and lone surrogates are
     replaced."""
     text = str(value or "").replace("\0", "\ufffd")
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -199,292 +191,138 @@ def _environment_in(spec: JsonObject) -> str:
     return Path(target.rpartition(":")[0] or target).stem
 
 
-VERSION = 3
-_BUSY_SECONDS = 30
-_CREATION_SECONDS = 5.0
-_CONNECT_SECONDS = 10
-_BATCH_ROWS = 500
-_CACHED_ENGINES = 16  # an engine keeps its compiled statements, but no connection
-_DRIVER = "postgresql+psycopg"
+class Database:
+    """The tables of an index in an SQLite file. A damaged file and tables of another version are
+    replaced by empty tables."""
 
-# Ids sort by code point in both databases; PostgreSQL's default collation depends on the locale.
-_NAME = sql.String().with_variant(postgresql.VARCHAR(collation="C"), "postgresql")
-_metadata = sql.MetaData()
-RUNS = sql.Table(
-    "runs",
-    _metadata,
-    sql.Column("id", _NAME, primary_key=True),
-    sql.Column("kind", sql.String, nullable=False),
-    sql.Column("environment", sql.String, nullable=False),
-    sql.Column("model", sql.String, nullable=False),
-    sql.Column("launcher", sql.String, nullable=False),
-    sql.Column("state", sql.String, nullable=False),
-    sql.Column("created", sql.Float, nullable=False),
-    sql.Column("queued", sql.Float, nullable=False),
-    sql.Column("cursor", sql.BigInteger, nullable=False),
-    sql.Column("history", sql.Text, nullable=False),
-    sql.Index("newest", "created", "id"),
-    sql.Index("newest_by_state", "state", "created", "id"),
-    sql.Index("newest_by_environment", "environment", "created", "id"),
-)
-MARKS = sql.Table(
-    "marks",
-    _metadata,
-    sql.Column("name", sql.String, primary_key=True),
-    sql.Column("value", sql.BigInteger, nullable=False),
-)
-
-
-class Database(Protocol):
-    """The database interface that `Index` uses."""
-
-    def reading(self) -> AbstractContextManager[sql.Connection]:
-        """Open a connection for reading."""
-
-    def writing(self) -> AbstractContextManager[sql.Connection]:
-        """Open a connection in a transaction that excludes other writers."""
-
-    def insert(self, table: sql.Table) -> Any:
-        """Return an INSERT statement that supports ON CONFLICT DO UPDATE."""
-
-    def is_complete(self) -> bool:
-        """Return whether both tables exist."""
-
-    def rebuild(self) -> None:
-        """Restore empty tables: SQLite replaces the file, PostgreSQL an incomplete schema."""
-
-
-def open_database(place: Path | str) -> Database:
-    """Open the SQLite file at a path, or the PostgreSQL schema that a URL's fragment names."""
-    if isinstance(place, Path):
-        return SqliteDatabase(place)
-    url, _, schema = place.rpartition("#")
-    return PostgresDatabase(url, schema)
-
-
-def memory_database() -> Database:
-    """Return an empty SQLite database in memory."""
-    return SqliteDatabase(None)
-
-
-def store(
-    database: Database,
-    rows: Sequence[Row],
-    gone: set[str],
-    marks: dict[str, int],
-    *,
-    replaces_all: bool = False,
-) -> None:
-    """Write `rows` and `marks` and delete the runs in `gone`, in one transaction. A row with a
-    smaller cursor never replaces one of the same run with a larger cursor: readers may finish in
-    any order. With `replaces_all`, all existing rows are deleted first."""
-    insertion = database.insert(RUNS)
-    columns = [column.name for column in RUNS.columns if column.name != "id"]
-    upsert = insertion.on_conflict_do_update(
-        index_elements=["id"],
-        set_={name: insertion.excluded[name] for name in columns},
-        where=sql.or_(
-            insertion.excluded.cursor >= RUNS.c.cursor,
-            insertion.excluded.created != RUNS.c.created,  # a new run with the id of a deleted one
-        ),
-    )
-    mark = database.insert(MARKS)
-    upsert_mark = mark.on_conflict_do_update(
-        index_elements=["name"], set_={"value": mark.excluded.value}
-    )
-    with database.writing() as connection:
-        if replaces_all:
-            connection.execute(sql.delete(RUNS))
-        for start in range(0, len(rows), _BATCH_ROWS):
-            connection.execute(
-                upsert, [columns_of(row) for row in rows[start : start + _BATCH_ROWS]]
-            )
-        names = sorted(gone)
-        for start in range(0, len(names), _BATCH_ROWS):
-            is_gone = RUNS.c.id.in_(names[start : start + _BATCH_ROWS])
-            connection.execute(sql.delete(RUNS).where(is_gone))
-        values = [{"name": name, "value": value} for name, value in marks.items()]
-        connection.execute(upsert_mark, values)
-
-
-class SqliteDatabase:
-    """An index in an SQLite file, or in memory without a path. A damaged file and tables of another
-    version are replaced."""
-
-    insert = staticmethod(sqlite.insert)
-
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        if path is None:
-            self._engine = _memory_engine()
-            _metadata.create_all(self._engine)
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.exists() and not path.is_file():
-            self._delete_files()
+        if not self._is_sound():
+            self.restore()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Open a connection. It is closed after the body, because another process may replace the
+        file."""
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
-            self._engine = self._create()
-        except OperationalError:
-            raise  # busy, full, read-only or not openable: deleting the file would not help
-        except DatabaseError:
-            self.rebuild()
+            connection.execute("PRAGMA synchronous = NORMAL")
+            yield connection
+        finally:
+            connection.close()
 
-    def reading(self) -> sql.Connection:
-        """Open a connection for reading."""
-        return self._engine.connect().execution_options(writes=False)
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Open a connection in a transaction that excludes other writers."""
+        with self.reading() as connection, connection:
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
 
-    def writing(self) -> AbstractContextManager[sql.Connection]:
-        """Open a connection in a transaction that holds the write lock."""
-        return self._engine.begin()
+    def store(self, rows: Sequence[Row], gone: set[str], marks: Marks, known: Marks) -> None:
+        """Write `rows` and delete the runs in `gone`, in one transaction. A row with a smaller
+        cursor never replaces one of the same run with a larger cursor: readers may finish in any
+        order. `marks` are written if they are still as `known`; they are not if the tables have
+        been emptied since."""
+        with self.writing() as connection:
+            connection.executemany(_UPSERT, map(_values_of, rows))
+            connection.executemany("DELETE FROM runs WHERE id = ?", [(name,) for name in gone])
+            if marks_in(connection) == known:
+                _write_marks(connection, marks)
 
-    def is_complete(self) -> bool:
-        """Return whether both tables exist."""
+    def replace(self, rows: Sequence[Row], marks: Marks) -> None:
+        """Write `rows` and `marks` in place of all that there are, in one transaction."""
+        with self.writing() as connection:
+            connection.execute("DELETE FROM runs")
+            connection.executemany(_UPSERT, map(_values_of, rows))
+            _write_marks(connection, marks)
+
+    def restore(self) -> None:
+        """Make the tables anew and empty, unless they are sound, as another process may have done
+        so. A file that is no database is replaced."""
+        with file_lock(self._path.parent / "index.lock", _LOCK_SECONDS):
+            if self._is_sound(thoroughly=True):
+                return
+            if not self._path.is_file():
+                self._delete_files()
+            try:
+                self._create_tables()
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._delete_files()
+                self._create_tables()
+
+    def _is_sound(self, *, thoroughly: bool = False) -> bool:
+        if not self._path.is_file():
+            return False
+        try:
+            with self.reading() as connection:
+                (version,) = connection.execute("PRAGMA user_version").fetchone()
+                if version == _VERSION and thoroughly:
+                    connection.execute("SELECT 1 FROM runs, marks LIMIT 1")
+                    (answer,) = connection.execute("PRAGMA quick_check").fetchone()
+                    return str(answer) == "ok"
+                return int(version) == _VERSION
+        except sqlite3.DatabaseError as error:
+            if _is_damage(error):
+                return False
+            raise
+
+    def _create_tables(self) -> None:
         with self.reading() as connection:
-            return set(_metadata.tables) <= set(sql.inspect(connection).get_table_names())
-
-    def rebuild(self) -> None:
-        """Replace the file with one that has empty tables."""
-        self._delete_files()
-        self._engine = self._create()
-
-    def _create(self) -> sql.Engine:
-        assert self._path is not None
-        engine = _sqlite_engine(self._path)
-        # Two processes cannot enter WAL mode at the same time.
-        with file_lock(self._path.parent / "index.lock", _CREATION_SECONDS):
-            with engine.connect().execution_options(writes=False) as connection:
-                version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-            if version != VERSION:
-                with engine.begin() as connection:
-                    _metadata.drop_all(connection)
-                    _metadata.create_all(connection)
-                    connection.exec_driver_sql(f"PRAGMA user_version = {VERSION}")
-        return engine
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.executescript(_TABLES)
 
     def _delete_files(self) -> None:
-        for suffix in ("", "-wal", "-shm"):
-            path = Path(f"{self._path}{suffix}")
+        # The database goes first: SQLite ignores a log that it finds beside an empty file.
+        for path in (self._path, Path(f"{self._path}-wal"), Path(f"{self._path}-shm")):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
 
 
-class PostgresDatabase:
-    """An index in its own PostgreSQL schema. If a table is missing, both are created again."""
+class MemoryDatabase(Database):
+    """The tables of an index in memory."""
 
-    insert = staticmethod(postgresql.insert)
-
-    def __init__(self, url: str, schema: str) -> None:
-        self._schema = f"{schema}_v{VERSION}"
-        self._engine = _postgres_engine(url).execution_options(
-            schema_translate_map={None: self._schema}
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(
+            ":memory:", isolation_level=None, check_same_thread=False
         )
-        self._shown = sql.make_url(url).render_as_string(hide_password=True)
-        self.rebuild()
+        self._connection.executescript(_TABLES)
 
     @contextmanager
-    def reading(self) -> Iterator[sql.Connection]:
-        """Open a connection for reading."""
-        with self._explained(), self._engine.connect() as connection:
-            yield connection
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Return the only connection."""
+        yield self._connection
 
-    @contextmanager
-    def writing(self) -> Iterator[sql.Connection]:
-        """Open a connection in a transaction that holds this schema's advisory lock."""
-        with self._explained(), self._engine.begin() as connection:
-            self._lock(connection)
-            yield connection
-
-    def is_complete(self) -> bool:
-        """Return whether both tables exist."""
-        with self.reading() as connection:
-            return self._has_tables(connection)
-
-    def rebuild(self) -> None:
-        """If a table is missing, drop the schema and create both tables, empty."""
-        with self.reading() as connection:
-            if self._has_tables(connection):
-                return
-        with self.writing() as connection:
-            if not self._has_tables(connection):
-                connection.execute(
-                    sql.schema.DropSchema(self._schema, cascade=True, if_exists=True)
-                )
-                connection.execute(sql.schema.CreateSchema(self._schema))
-                _metadata.create_all(connection, checkfirst=False)
-
-    def _has_tables(self, connection: sql.Connection) -> bool:
-        names = [f"{self._schema}.{table}" for table in ("runs", "marks")]
-        found = [connection.scalar(sql.select(sql.func.to_regclass(name))) for name in names]
-        return None not in found
-
-    def _lock(self, connection: sql.Connection) -> None:
-        number = sql.func.hashtextextended(self._schema, 0)
-        connection.execute(sql.select(sql.func.pg_advisory_xact_lock(number)))
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (OperationalError, InterfaceError) as error:
-            reason = str(error.orig).strip().splitlines()[0]
-            raise InfrastructureError(
-                f"the index of runs in {self._shown} cannot be used: {reason}; start that "
-                "database, or unset SPARRING_DATABASE_URL (and …_URL_FILE) to use SQLite"
-            ) from error
+    def restore(self) -> None:
+        """Nothing damages memory."""
 
 
-@lru_cache(_CACHED_ENGINES)
-def _postgres_engine(url: str) -> sql.Engine:
-    try:
-        parsed = sql.make_url(url)
-    except (ArgumentError, ValueError) as error:
-        raise InvalidInput("SPARRING_DATABASE_URL is not a URL") from error
-    if parsed.get_backend_name() not in ("postgresql", "postgres"):
-        raise InvalidInput(
-            f"SPARRING_DATABASE_URL names {parsed.get_backend_name()!r}; only postgresql:// is "
-            "known, and SQLite needs no URL"
-        )
-    options = {"connect_timeout": _CONNECT_SECONDS, "application_name": "sparring"}
-    try:
-        return sql.create_engine(
-            parsed.set(drivername=_DRIVER),
-            connect_args=options,
-            poolclass=sql.NullPool,  # a pooled connection would not survive a restart of the server
-        )
-    except ModuleNotFoundError as error:
-        raise MissingPackage(
-            "PostgreSQL needs a package: pip install 'sparring[postgres]'"
-        ) from error
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Return whether the file is no database, is damaged or lacks a table. A file that is busy,
+    cannot grow or may not be opened is not damaged."""
+    damages = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", 0)  # Python's own errors have none
+    return code & 0xFF in damages  # the other bits give details
 
 
-def _memory_engine() -> sql.Engine:
-    engine = sql.create_engine(
-        "sqlite://",
-        connect_args={"check_same_thread": False},
-        poolclass=sql.StaticPool,  # one connection: each would have a database of its own
-    )
-    return engine.execution_options(writes=True)
+def marks_in(connection: sqlite3.Connection) -> Marks:
+    """Return how far the journal and the folder of runs have been read."""
+    return dict(connection.execute("SELECT name, value FROM marks"))
 
 
-@lru_cache(_CACHED_ENGINES)
-def _sqlite_engine(path: Path) -> sql.Engine:
-    engine = sql.create_engine(
-        sql.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": _BUSY_SECONDS, "isolation_level": None},
-        poolclass=sql.NullPool,  # another process may replace the file
-    )
+def _write_marks(connection: sqlite3.Connection, marks: Marks) -> None:
+    connection.executemany("REPLACE INTO marks VALUES (?, ?)", marks.items())
 
-    @sql.event.listens_for(engine, "connect")
-    def _configure(connection: Any, _: Any) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL"):
-            connection.execute(f"PRAGMA {pragma}")
 
-    @sql.event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
-        # A transaction that reads, then writes, fails if another has written in between.
-        is_writing = connection.get_execution_options().get("writes", True)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_writing else "BEGIN")
-
-    return engine.execution_options(writes=True)
+def rows_of(
+    connection: sqlite3.Connection, clauses: str, values: Sequence[str | float] = ()
+) -> Iterator[Row]:
+    """Yield the rows that `SELECT … FROM runs` finds with these clauses."""
+    query = f"SELECT {_COLUMNS} FROM runs {clauses}"  # noqa: S608 - input is only in the values
+    found = connection.execute(query, values)
+    for name, kind, environment, model, launcher, history, cursor in found:
+        known = History.from_dict(json.loads(history))
+        yield Row(name, kind, environment, model, launcher, known, cursor)

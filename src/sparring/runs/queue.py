@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.run_folder import RunFolder
@@ -22,6 +21,7 @@ from sparring.run_folder.events import append_state
 from sparring.run_folder.files import file_lock
 from sparring.runs.claims import is_held, newest_epoch
 from sparring.runs.history import History, read_history
+from sparring.runs.index import Index
 from sparring.runs.launchers import (
     Manual,
     SupervisorPresence,
@@ -32,9 +32,6 @@ from sparring.runs.launchers import (
     seconds_since_start,
 )
 from sparring.runs.lifecycle import RunState
-
-if TYPE_CHECKING:
-    from sparring.runs.index import Index
 
 _LOCK_SECONDS = 5.0
 _QUEUE_CHECK_SECONDS = 1.0
@@ -72,8 +69,6 @@ def ensure_supervised(folder: RunFolder, history: History) -> None:
 def reconcile_folder(runs: Path) -> None:
     """Reconcile all runs of a folder. Called when a run is queued under a limit, when a supervisor
     ends and frees a slot, and by status requests for a queued run."""
-    from sparring.runs.index import Index  # importing SQLAlchemy is slow
-
     reconcile(Index(runs))
 
 

@@ -87,7 +87,17 @@ def test_a_fault_of_ours_is_raised_with_its_traceback(
 
 
 def test_options_of_a_training_become_its_settings(shop: Terminal) -> None:
-    given = ["--max-steps", 3, "--num-generations", 6, "--lora", "--seed", 9, "--set", "config.size=4"]
+    given = [
+        "--max-steps",
+        3,
+        "--num-generations",
+        6,
+        "--lora",
+        "--seed",
+        9,
+        "--set",
+        "config.size=4",
+    ]
     started = shop.type("train", "shop", *given, "--no-prove", "--detach", "--json").json
     assert started["proof"] == ""
     caller = callers.owner()

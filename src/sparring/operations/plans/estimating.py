@@ -16,6 +16,7 @@ from sparring.operations.operation import Caller
 from sparring.operations.resolution import RunSettings
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_summary
+from sparring.runs.index import Index, Query
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows
 
@@ -74,8 +75,6 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
 def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
     """Return the checks and trainings of this model among the environment's 20 newest completed
     runs, newest first."""
-    from sparring.runs.index import Index, Query  # importing SQLAlchemy is slow
-
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)
