@@ -163,6 +163,12 @@ def test_a_rank_makes_its_heartbeat_before_rank_0_makes_the_folder(tmp_path):
     assert folder.rank_heartbeat(1).exists()
 
 
+def test_a_rank_that_is_ahead_of_rank_0_makes_no_folder(tmp_path):
+    folder = RunFolder(tmp_path / "runs" / "one")
+    Heartbeat(folder, 1, None).note("loading")
+    assert not folder.path.exists()
+
+
 def written(folder: RunFolder) -> dict[str, Any]:
     beat: dict[str, Any] = read_json(folder.heartbeat)
     return beat

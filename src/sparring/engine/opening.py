@@ -208,9 +208,18 @@ def _from_pretrained(name: str, settings: TrainSettings) -> tuple[Any, Any]:
         options["quantization_config"] = quantization
     tokenizer = load_tokenizer(name)
     model = load_weights(name, to_train=True, **options)
+    _compute_in_one_way(model)
     if quantization is None and not device_of(settings).startswith("cuda"):
         model = model.to(device_of(settings))
     return model, tokenizer
+
+
+def _compute_in_one_way(model: Any) -> None:
+    """Have bitsandbytes compute 4-bit layers on a CPU as in training also while sampling. On CPUs
+    with AVX512-BF16 it would sample with another kernel, whose results differ."""
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _prepare_adapter(model: Any, settings: TrainSettings, peft: Any) -> None:

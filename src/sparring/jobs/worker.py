@@ -106,11 +106,12 @@ class Heartbeat:
     def note(self, doing: str, step: int | None = None) -> None:
         """Count one unit of progress and set the current activity. The beat is written at once,
         unless the last one is less than 0.05 s old, so that the file of a process that dies shows
-        its last activity."""
+        its last activity. Before `begin`, nothing is written: the folder may not exist yet."""
         self._doing = doing
         self._notes += 1
         self._step = self._step if step is None else step
-        if time.monotonic() - self._last_beat > _MINIMUM_SECONDS:
+        has_begun = self._folder_identity is not None
+        if has_begun and time.monotonic() - self._last_beat > _MINIMUM_SECONDS:
             self._beat()
 
     def watch(self, counter: Callable[[], int]) -> None:
