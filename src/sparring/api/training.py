@@ -157,6 +157,7 @@ class Trainer:
         with _stops_on_signals(self._stop), self._bar:
             doing = "playing the first step"
             self._shown = self._bar.add_task("training", total=None, note=doing)
+            self._training.built.engine.gather([])  # rank 0 has made the run's folder by now
             try:
                 ended = run_job(self._attempt, self._task, self._begin)
                 self.engine.publish()
@@ -247,8 +248,8 @@ def _shared_folder(
     launched: Launched,
     accept_changes: bool,
 ) -> RunFolder:
-    """Return the run's folder. Rank 0 creates or checks it; the other ranks do not wait here, and
-    synchronise with rank 0 before they use it."""
+    """Return the run's folder. Rank 0 creates or checks it; the other ranks wait for rank 0
+    before they train."""
     if launched.world_size > 1 and run is None:
         raise InvalidInput("several processes share one run: give it a name, run='…'")
     if launched.rank != 0:
