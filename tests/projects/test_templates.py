@@ -13,8 +13,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.environments.loading import load_environment
 from sparring.projects import find_project
 from sparring.projects.templates import STARTING_POINTS, write_environment
-from sparring.settings.fields import check_types, defaults
-from sparring.settings.layers import DEFAULTS, Layer, merge
+from sparring.settings.layers import DEFAULTS, Layer, check_types, defaults, merge
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import datetime
-import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparring.contracts.errors import InvalidInput, LockedConfig, LockedField, SettingError
-from sparring.settings.fields import known_names
+from sparring.contracts.environments import FieldDescription
+from sparring.contracts.errors import (
+    ConfigError,
+    LockedField,
+    SettingError,
+)
+from sparring.contracts.training import TrainSettings
+from sparring.settings.fields import (
+    Kind,
+)
 from sparring.settings.layers import (
-    DEFAULT_LOCKS,
     OPEN_TABLES,
-    UNSET,
+    CheckedSettings,
     Layer,
-    Lock,
-    assigned,
-    covers,
-    default_locks,
+    Resolved,
+    check_types,
+    defaults,
     flatten,
     merge,
     nested,
+    normalised,
     refuse_unsafe_values,
-    touches,
 )
+from sparring.settings.locks import Lock, covers, default_locks
 
 parts = st.sampled_from(["a", "ab", "b"])
+
+
 names = st.lists(parts, min_size=1, max_size=4).map(".".join)
+
+
 tables: st.SearchStrategy[dict[str, Any]] = st.dictionaries(
     parts,
     st.recursive(st.integers(), lambda inner: st.dictionaries(parts, inner), max_leaves=6),
@@ -63,86 +73,11 @@ def test_a_table_replaces_a_plain_value_of_its_name() -> None:
     assert nested({"lora.r": 8, "lora": False}) == {"lora": False}
 
 
-@given(names, names)
-def test_a_name_covers_itself_and_what_lies_in_its_table(name: str, other: str) -> None:
-    one, two = name.split("."), other.split(".")
-    assert covers(name, other) == (two[: len(one)] == one)
-
-
-@given(names, names)
-def test_setting_a_name_changes_what_it_covers_and_what_covers_it(name: str, other: str) -> None:
-    assert touches(name, other) == touches(other, name)
-    assert touches(name, other) == (covers(name, other) or covers(other, name))
-    assert touches(name, f"{name}.{other}")
-
-
-def test_a_refusal_names_the_field_both_values_and_the_way_out() -> None:
-    error = Lock("beta", "sparring.toml:3", 0.5).refusal("the command", "beta", 0.5, 1.0)
-    assert type(error) is LockedField
-    assert str(error) == (
-        "the command: beta is locked to 0.5 by sparring.toml:3; you asked for 1.0. "
-        "Drop it, or unlock it in sparring.toml:3."
-    )
-
-
-def test_a_refusal_names_the_author_and_the_reason_if_the_lock_has_them() -> None:
-    lock = Lock("seed", "sparring.toml:9", 1, author="Kim", reason="results must repeat")
-    message = str(lock.refusal("the command", "seed", 1, 2))
-    assert "locked to 1 by Kim in sparring.toml:9 (results must repeat); you asked" in message
-
-
-@pytest.mark.parametrize(
-    ("field", "error"),
-    [
-        ("config", LockedConfig),
-        ("config.size", LockedConfig),
-        ("configuration", LockedField),
-        ("lora.config", LockedField),
-    ],
-)
-def test_a_field_of_the_environments_config_has_an_error_of_its_own(
-    field: str, error: type[LockedField]
-) -> None:
-    assert type(Lock(field, "f").refusal("the command", field, 1, 2)) is error
-
-
 def test_a_lock_binds_the_owner_unless_it_is_a_default_one() -> None:
     command = Layer("the command", {"beta": 1.0}, is_written=True, is_command=True)
     for is_operator in (False, True):
         with pytest.raises(LockedField, match=r"beta is locked to 0\.5 by f"):
             merge([command], [Lock("beta", "f", 0.5)], is_operator=is_operator)
-
-
-def test_every_field_that_is_locked_by_default_is_a_setting() -> None:
-    assert set(DEFAULT_LOCKS) <= set(known_names("train"))
-    assert len(set(DEFAULT_LOCKS)) == len(DEFAULT_LOCKS)
-
-
-def test_default_locks_fix_no_value_bind_no_owner_and_name_the_owners_way_out() -> None:
-    for lock in default_locks(sensitive_config=["config.size"]):
-        assert lock.value is UNSET
-        assert not lock.binds_owner
-        message = str(lock.refusal("the command", lock.field, 1, 2))
-        assert message.endswith(
-            f"Drop it, or have the owner add {lock.field!r} to [operators] may_set."
-        )
-
-
-@pytest.mark.parametrize(
-    ("free", "unlocked"),
-    [
-        ([], set()),
-        (["lora"], {"lora"}),
-        (["lora.r"], set()),
-        (["config.size"], {"config.size"}),
-        (["config"], {"config.size", "config.path"}),
-        (["model", "engine"], {"model", "engine"}),
-    ],
-)
-def test_fields_that_operators_may_set_are_not_locked(free: list[str], unlocked: set[str]) -> None:
-    config = ["config.size", "config.path"]
-    fields = {lock.field for lock in default_locks(free, config)}
-    assert {*DEFAULT_LOCKS, *config} - fields == unlocked
 
 
 @pytest.mark.parametrize("change", [{"lora": {"r": 8}}, {"lora": False}, {"max_steps": 9}])
@@ -160,8 +95,14 @@ def test_default_locks_hold_an_operator_to_the_values_below_and_not_the_owner(
 
 
 NAMES = ("a", "b", "t.x", "t.y", "t.u.v", "t", "t.u")
+
+
 names_of_layers = st.sampled_from(NAMES)
+
+
 values = st.one_of(st.integers(0, 3), st.booleans(), st.none(), st.sampled_from(["x", "y"]))
+
+
 assignments = st.lists(st.tuples(names_of_layers, values), max_size=6)
 
 
@@ -178,6 +119,8 @@ def table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 layers = st.lists(
     st.tuples(assignments, st.sampled_from(["below", "written", "command"])), max_size=5
 )
+
+
 locks = st.lists(
     st.tuples(names_of_layers, values), max_size=3, unique_by=lambda lock: lock[0]
 ).filter(
@@ -289,8 +232,14 @@ def test_a_table_cannot_be_swept_away_to_get_round_a_lock_inside_of_it():
 names_of_safe_values = st.text(
     st.characters(exclude_characters=".\0", exclude_categories=["Cs"]), min_size=1
 ).filter(str.strip)
+
+
 text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
+
+
 finite = st.floats(allow_nan=False, allow_infinity=False)
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers(1 - 2**63, 2**63 - 1) | finite | text,
     lambda inner: (
@@ -378,102 +327,161 @@ def test_the_number_of_values_is_limited() -> None:
         refuse_unsafe_values({"x": list(range(20_000))}, "f")
 
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=6,
+KINDS: tuple[Kind, ...] = ("train", "eval")
+
+
+FIELDS = (
+    FieldDescription(name="size", type="int", default=2, json_schema={"type": "integer"}),
+    FieldDescription(
+        name="code",
+        type="str",
+        default="a",
+        json_schema={"type": "string", "pattern": "^(a+)+$"},
+    ),
+    FieldDescription(
+        name="odd", type="str", default="", json_schema={"type": "string", "pattern": "(?<=a)b"}
+    ),
 )
 
 
-@given(json_values)
-def test_a_value_written_as_json_is_read_as_json(value: Any) -> None:
-    assert assigned([f"engine.x={json.dumps(value)}"], {}) == {"engine": {"x": value}}
+REQUIRED = FieldDescription(name="path", type="Path", required=True)
+
+
+def resolved(values: dict[str, Any], kind: Kind, fields: tuple[FieldDescription, ...]) -> Resolved:
+    places = {name: f"f.toml:{line}" for line, name in enumerate(values, 1)}
+    layers = [
+        Layer("defaults", defaults(kind, fields)),
+        Layer("f.toml", normalised(values), places, is_written=True),
+    ]
+    return merge(layers, [], is_operator=False)
+
+
+def check(
+    values: dict[str, Any],
+    kind: Kind = "train",
+    fields: tuple[FieldDescription, ...] = FIELDS,
+) -> CheckedSettings:
+    return check_types(resolved(values, kind, fields), kind, fields)
+
+
+def refusal(values: dict[str, Any], **given: Any) -> str:
+    with pytest.raises(SettingError) as refused:
+        check(values, **given)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_defaults_are_valid_and_count_as_unchanged(kind: Kind) -> None:
+    checked = check({}, kind)
+    assert checked.play == type(checked.play)()
+    assert checked.config == {}  # the environment has its own defaults
+    assert resolved({}, kind, FIELDS).sources() == {}
+
+
+def test_only_optional_fields_of_an_environment_have_defaults() -> None:
+    assert defaults("eval", (*FIELDS, REQUIRED))["config"] == {"size": 2, "code": "a", "odd": ""}
+
+
+def test_a_changed_value_keeps_its_source() -> None:
+    changed = resolved({"beta": 0.5, "lora": {"r": 8}, "config": {"size": 3}}, "train", FIELDS)
+    assert changed.sources() == {
+        "beta": "f.toml:1",
+        "lora.r": "f.toml:2",
+        "config.size": "f.toml:3",
+    }
+
+
+def test_checked_settings_are_the_models_of_their_values() -> None:
+    checked = check({"beta": 1, "restarts": 7, "model": "tiny", "config": {"size": 3}})
+    assert isinstance(checked.play, TrainSettings)
+    assert (checked.play.beta, checked.supervision.restarts) == (1.0, 7)
+    assert (checked.model.model, checked.config) == ("tiny", {"size": 3})
 
 
 @pytest.mark.parametrize(
-    ("text", "value"),
+    ("values", "message"),
     [
-        ("tiny", "tiny"),
-        (" tiny ", "tiny"),
-        ("", ""),
-        ("HOST:29500", "HOST:29500"),
-        ("a=b", "a=b"),
-        ("[1, 2", "[1, 2"),
-        ("[" * 5000, "[" * 5000),
-        ('"8"', "8"),
-        ("true", True),
+        ({"beta": -1}, "f.toml:1: beta: Input should be greater than or equal to 0"),
+        ({"temperature": float("nan")}, "f.toml:1: temperature: Input should be a finite number"),
+        ({"restarts": -1}, "f.toml:1: restarts: Input should be greater than or equal to 0"),
+        ({"guards": {"entropi": "off"}}, "no such setting; did you mean entropy?"),
+        ({"guards": {"entropy": {"zzz": 1}}}, "no such setting; there are limit, steps, action"),
+        ({"model": 3}, "f.toml:1: model: Input should be a valid string"),
+        ({"nodes": 0}, "f.toml:1: nodes: Input should be greater than or equal to 1"),
+        ({"processes": True}, "f.toml:1: processes: Input should be a valid integer"),
+        ({"processes": None}, "f.toml:1: processes: Input should be a valid integer"),
+        ({"config": 3}, "f.toml:1: config must be a table, not 3"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_is_refused_with_its_place(values: dict[str, Any], message: str) -> None:
+    assert message in refusal(values)
+
+
+def test_all_wrong_values_are_named_at_once_and_without_the_types_that_were_tried() -> None:
+    lines = refusal({"beta": -1, "max_steps": 0, "lora": 3}).splitlines()
+    names = [line.split(": ")[:2] for line in lines]
+    assert sorted(names) == [
+        ["f.toml:1", "beta"],
+        ["f.toml:2", "max_steps"],
+        ["f.toml:3", "lora"],
+        ["f.toml:3", "lora"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"size": "x"}, "f.toml:1: config.size: 'x' is not of type 'integer'"),
+        ({"siz": 1}, "config.siz: there is no such field; did you mean config.size?"),
+        ({"zzz": 1}, "config.zzz: there is no such field; config fields: size, code, odd"),
+        ({"code": "b"}, "config.code: 'b' does not match '^(a+)+$'"),
     ],
 )
-def test_a_value_that_is_not_json_is_a_string(text: str, value: Any) -> None:
-    assert assigned([f"model={text}"], {}) == {"model": value}
+def test_a_wrong_field_of_the_config_is_refused_with_its_place(
+    config: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        check({"config": config})
+    assert message in str(refused.value)
+
+
+def test_a_value_that_stalls_a_backtracking_matcher_is_refused_at_once() -> None:
+    assert "does not match" in refusal({"config": {"code": "a" * 5000 + "b"}})
+
+
+def test_a_pattern_in_another_dialect_is_left_to_the_environment() -> None:
+    assert check({"config": {"odd": "zzz"}}).config == {"odd": "zzz"}
+
+
+def test_a_schema_that_cannot_be_applied_is_left_to_the_environment() -> None:
+    field = FieldDescription(name="x", type="X", json_schema={"$ref": "#"})
+    checked = check({"config": {"x": 1}}, fields=(field,))
+    assert checked.config == {"x": 1}
+
+
+def test_a_required_field_of_the_config_must_be_set() -> None:
+    fields = (*FIELDS, REQUIRED)
+    assert refusal({}, fields=fields).startswith("config.path: the environment requires it (Path)")
+    assert check({"config": {"path": "x"}}, fields=fields).config == {"path": "x"}
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("given", "table"),
     [
-        [
-            "sampling=2",
-            "sampling.wait_seconds=60",
-            "guards.truncated=warn",
-            "guards.truncated.limit=1",
-        ],
-        [
-            "sampling.wait_seconds=60",
-            "sampling=2",
-            "guards.truncated.limit=1",
-            "guards.truncated=warn",
-        ],
+        ({"lora": True}, {"lora": {}}),
+        ({"lora": False}, {"lora": False}),
+        ({"warm_start": "d.jsonl"}, {"warm_start": {"source": "d.jsonl"}}),
+        (
+            {"guards": {"entropy": "warn", "truncated": {"limit": 1}}},
+            {"guards": {"entropy": {"action": "warn"}, "truncated": {"limit": 1}}},
+        ),
+        ({"guards": "wrong"}, {"guards": "wrong"}),
     ],
 )
-def test_a_short_form_and_fields_of_its_table_go_together(arguments: list[str]) -> None:
-    assert assigned(arguments, {}) == {
-        "sampling": {"servers": 2, "wait_seconds": 60},
-        "guards": {"truncated": {"action": "warn", "limit": 1}},
-    }
-
-
-def test_a_table_replaces_and_null_removes_what_was_set() -> None:
-    assert assigned(["engine.a=1", 'engine={"b": 2}'], {}) == {"engine": {"b": 2}}
-    assert assigned(["sampling.wait_seconds=60", "sampling=null"], {}) == {"sampling": None}
-    given = {"sampling": "http://a:1,http://b:2"}
-    assert assigned(["sampling.wait_seconds=60"], given) == {
-        "sampling": {"servers": "http://a:1,http://b:2", "wait_seconds": 60}
-    }
-
-
-def test_dots_separate_the_names_of_tables() -> None:
-    arguments = ["lora.r=8", "guards.entropy.limit=0.1", "lora.bias=none"]
-    assert assigned(arguments, {}) == {
-        "lora": {"r": 8, "bias": "none"},
-        "guards": {"entropy": {"limit": 0.1}},
-    }
-
-
-def test_the_last_assignment_to_a_name_wins() -> None:
-    assert assigned(["beta=1", "beta=2"], {}) == {"beta": 2}
-    assert assigned(["lora=true", "lora.r=8"], {}) == {"lora": {"r": 8}}
-    assert assigned(["lora.r=8", "lora=false"], {}) == {"lora": False}
-
-
-def test_assignments_are_added_to_the_values_there_are() -> None:
-    lora = {"r": 4, "bias": "none"}
-    values = {"seed": 3, "lora": lora}
-    assert assigned(["lora.r=8"], values) is values
-    assert values == {"seed": 3, "lora": {"r": 8, "bias": "none"}}
-    assert lora == {"r": 4, "bias": "none"}, "the caller's own table was changed"
-
-
-@pytest.mark.parametrize(
-    "assignment",
-    ["beta", "", "=1", " =1", "lora.=1", ".r=1", "a..b=1", ".".join("abcdefghi") + "=1"],
-)
-def test_an_assignment_without_a_plain_name_is_refused_with_an_example(assignment: str) -> None:
-    with pytest.raises(InvalidInput) as refused:
-        assigned([assignment], {})
-    assert str(refused.value) == (f"--set needs NAME=VALUE, as in lora.r=8; got {assignment!r}")
-
-
-def test_a_long_assignment_is_quoted_in_part() -> None:
-    with pytest.raises(InvalidInput) as refused:
-        assigned(["x" * 10_000], {})
-    assert len(str(refused.value)) < 200
+def test_a_shorthand_is_the_table_it_stands_for(
+    given: dict[str, Any], table: dict[str, Any]
+) -> None:
+    before = dict(given)
+    assert normalised(given) == table
+    assert normalised(table) == table
+    assert given == before

@@ -15,8 +15,10 @@ from jsonschema import Draft202012Validator
 
 from sparring.contracts.environments import FieldDescription
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
-from sparring.settings.fields import check_types, defaults, known_names, refuse_unknown
-from sparring.settings.layers import Layer, assigned, default_locks, merge
+from sparring.settings.assignments import assigned
+from sparring.settings.fields import known_names, refuse_unknown
+from sparring.settings.layers import Layer, check_types, defaults, merge
+from sparring.settings.locks import default_locks
 from sparring.settings.project_file import ParsedFile, parse, project_file_schema, read_project_file
 
 TOML = """\

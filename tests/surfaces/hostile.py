@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.settings.layers import DEFAULT_LOCKS
+from sparring.settings.locks import DEFAULT_LOCKS
 
 
 @dataclass(frozen=True, slots=True)

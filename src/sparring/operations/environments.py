@@ -24,7 +24,7 @@ from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
 from sparring.projects.templates import write_environment
 from sparring.settings.fields import describe_settings, known_names, types_of_settings
-from sparring.settings.layers import Lock
+from sparring.settings.locks import Lock
 
 
 class EnvironmentQuery(Frozen):

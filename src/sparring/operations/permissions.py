@@ -10,7 +10,7 @@ from sparring.operations.operation import Caller, Forms, NoArguments, Role, oper
 from sparring.projects import find_project
 from sparring.runs.index import Index
 from sparring.runs.lifecycle import RunState
-from sparring.settings.layers import default_locks
+from sparring.settings.locks import default_locks
 from sparring.settings.project_file import Budget
 
 _NOTES = {

@@ -39,30 +39,27 @@ from sparring.run_folder.layout import existing_folder
 from sparring.runs.finding import find_run
 from sparring.settings.fields import (
     PLAYED,
-    CheckedSettings,
     Kind,
     ProcessSettings,
-    check_types,
-    defaults,
     known_names,
     nearest,
     refuse_unknown,
 )
 from sparring.settings.layers import (
     DEFAULTS,
-    UNSET,
+    CheckedSettings,
     Layer,
-    Lock,
     Resolved,
-    default_locks,
+    check_types,
+    defaults,
     flatten,
     merge,
     nested,
     normalised,
     refuse_unsafe_values,
     same,
-    touches,
 )
+from sparring.settings.locks import UNSET, Lock, default_locks, touches
 from sparring.settings.project_file import Budget, ProjectFile
 from sparring.source_files import code_digest, digests_of
 
@@ -373,7 +370,7 @@ def _refuse_unknown_names(
     for name in command.settings:
         if name not in known and name in fields:
             raise SettingError(f"{COMMAND}: {name} is a field of config; write config.{name}")
-    refuse_unknown(command.settings, COMMAND, known)
+    refuse_unknown(command.settings.keys(), COMMAND, known)
     catalogue = project.catalogue()
     names = list(dict.fromkeys(each.name for each in catalogue.environments))
     if not catalogue.problems and (message := project.file.misnamed(names)):

@@ -47,8 +47,8 @@ from sparring.runs.finding import find_run
 from sparring.runs.index import Index, Query
 from sparring.runs.queue import reconcile
 from sparring.runs.status import RunStatus, doing_of, status_of, supervised_status
-from sparring.settings.fields import Kind, defaults
-from sparring.settings.layers import DEFAULTS, flatten
+from sparring.settings.fields import Kind
+from sparring.settings.layers import DEFAULTS, defaults, flatten
 
 _POLL_SECONDS = 0.2
 

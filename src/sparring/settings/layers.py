@@ -1,20 +1,34 @@
-"""Merges layers of settings under locks: each name gets one value, with its source and its lock.
+"""The values of settings: merges layers under locks, and checks the result.
 
-A later layer overrides an earlier one, except in locked fields. `lora.r` is the dotted name of `r`
-in the table `lora`.
+Each name gets one value, with its source and its lock. A later layer overrides an earlier one,
+except in locked fields. `lora.r` is the dotted name of `r` in the table `lora`.
 """
 
 from __future__ import annotations
 
-import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from sparring.contracts.errors import InvalidInput, LockedConfig, LockedField, SettingError
-from sparring.contracts.specs import Table
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import ValidationError as JsonSchemaError
+from jsonschema.validators import extend
+from pydantic import BaseModel, ValidationError
+from pydantic_core import SchemaError as PydanticSchemaError
+from pydantic_core import SchemaValidator, core_schema
+
+from sparring.contracts.environments import FieldDescription
+from sparring.contracts.errors import ConfigError, SettingError
+from sparring.contracts.json import JsonSchema
+from sparring.contracts.specs import PlaySettings, Supervision, Table
 from sparring.contracts.training import as_table
+from sparring.settings.fields import MODELS, PLAY, Kind, ModelSettings, ProcessSettings, nearest
+from sparring.settings.locks import UNSET, Lock, covers, touches
+
+Model = TypeVar("Model", bound=BaseModel)
 
 # Sparring does not define the fields of these tables. A value in them may be a table with any keys,
 # even dotted ones, and is treated as one value.
@@ -47,102 +61,22 @@ def nested(values: Table) -> Table:
     return tables
 
 
-def covers(name: str, other: str) -> bool:
-    """Return whether `other` is `name` or lies inside the table `name`."""
-    return other.startswith(name) and other[len(name) : len(name) + 1] in ("", ".")
-
-
-def touches(name: str, other: str) -> bool:
-    """Return whether one name covers the other, so that setting one changes both."""
-    return covers(name, other) or covers(other, name)
-
-
-UNSET: Any = object()
-
-# Fields that an AI operator may not change unless the project's `may_set` lists them. They
-# determine weights, servers, lengths, deadlines, cost and where metrics are sent.
-DEFAULT_LOCKS = (
-    "model",
-    "family",
-    "thinking",
-    "history_thinking",
-    "device",
-    "dtype",
-    "sampling",
-    "players",
-    "max_staleness",
-    "quantization",
-    "max_completion_length",
-    "max_concurrency",
-    "kv_cache_memory",
-    "tool_timeout",
-    "rollout_timeout",
-    "measure_timeout",
-    "processes",
-    "nodes",
-    "rendezvous",
-    "launcher",
-    "slurm",
-    "restarts",
-    "hang_timeout",
-    "start_timeout",
-    "stop_timeout",
-    "num_train_epochs",
-    "max_steps",
-    "validation_cases",
-    "save_steps",
-    "save_total_limit",
-    "learning_rate",
-    "lora",
-    "engine",
-    "report_to",
-    "project",
-    "entity",
-    "unsandboxed",
-    "warm_start",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Lock:
-    """A lock on a field. A lock without a value fixes the value that the layers below the command
-    resolve to. `binds_owner` is false for locks that bind only operators; `way_out` is the remedy
-    in the error."""
-
-    field: str
-    source: str
-    value: Any = UNSET
-    author: str = ""
-    reason: str = ""
-    binds_owner: bool = True
-    way_out: str = ""
-
-    def refusal(self, requested_by: str, field: str, locked: object, wanted: object) -> LockedField:
-        """Return the error for an attempt to change a locked field."""
-        holder = f"{self.author} in {self.source}" if self.author else self.source
-        reason = f" ({self.reason})" if self.reason else ""
-        error_class = LockedConfig if field.partition(".")[0] == "config" else LockedField
-        return error_class(
-            f"{requested_by}: {field} is locked to {locked!r} by {holder}{reason}; you asked for "
-            f"{wanted!r}. Drop it, or {self.way_out or f'unlock it in {self.source}'}."
-        )
-
-
-def default_locks(
-    free: Sequence[str] = (), sensitive_config: Sequence[str] = ()
-) -> tuple[Lock, ...]:
-    """Return the locks that bind operators, except on the fields that `free` covers.
-    `sensitive_config` lists further fields to lock, from an environment's config."""
-    return tuple(
-        Lock(
-            field,
-            "the locks that bind operators by default",
-            binds_owner=False,
-            way_out=f"have the owner add {field!r} to [operators] may_set",
-        )
-        for field in (*DEFAULT_LOCKS, *sensitive_config)
-        if not any(covers(name, field) for name in free)
-    )
+def normalised(values: Table) -> Table:
+    """Return the settings with short forms expanded to tables, so that later layers can set single
+    fields of them."""
+    expanded: Table = dict(values)
+    if expanded.get("lora") is True:
+        expanded["lora"] = {}
+    if isinstance(expanded.get("warm_start"), str):
+        expanded["warm_start"] = {"source": expanded["warm_start"]}
+    if expanded.get("sampling") is not None:
+        expanded["sampling"] = as_table(expanded["sampling"])
+    if isinstance(guards := expanded.get("guards"), Mapping):
+        expanded["guards"] = {
+            name: {"action": given} if isinstance(given, str) else given
+            for name, given in guards.items()
+        }
+    return expanded
 
 
 DEFAULTS = "defaults"  # the source of the lowest layer, and of names without a value
@@ -211,6 +145,15 @@ class Resolved:
             if touches(other, name):
                 return setting.source
         return DEFAULTS
+
+
+def defaults(kind: Kind, fields: Sequence[FieldDescription]) -> Table:
+    """Return the default of every setting, and of every optional field of an environment's
+    config."""
+    values: Table = {}
+    for model in MODELS[kind]:
+        values |= normalised(model().model_dump(mode="json"))
+    return {**values, "config": {each.name: each.default for each in fields if not each.required}}
 
 
 def merge(layers: Sequence[Layer], locks: Sequence[Lock], *, is_operator: bool) -> Resolved:
@@ -303,6 +246,8 @@ def _with_lock(name: str, setting: Setting, locks: Iterable[Lock]) -> Setting:
     return setting
 
 
+# ------------------------------------------------------------------ values that are refused
+
 _MAX_DEPTH, _MAX_VALUES, _MAX_INTEGER, _MAX_LENGTH = 12, 20_000, 2**63, 100_000
 
 
@@ -361,71 +306,147 @@ def _short(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:80]}…"
 
 
-def normalised(values: Table) -> Table:
-    """Return the settings with short forms expanded to tables, so that later layers can set single
-    fields of them."""
-    expanded: Table = dict(values)
-    if expanded.get("lora") is True:
-        expanded["lora"] = {}
-    if isinstance(expanded.get("warm_start"), str):
-        expanded["warm_start"] = {"source": expanded["warm_start"]}
-    if expanded.get("sampling") is not None:
-        expanded["sampling"] = as_table(expanded["sampling"])
-    if isinstance(guards := expanded.get("guards"), Mapping):
-        expanded["guards"] = {
-            name: {"action": given} if isinstance(given, str) else given
-            for name, given in guards.items()
+# ------------------------------------------------------------------ types
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedSettings:
+    """The validated settings of a run. An evaluation has the default `processes`."""
+
+    play: PlaySettings
+    model: ModelSettings
+    processes: ProcessSettings
+    supervision: Supervision
+    config: Table
+
+    def by_name(self) -> Table:
+        """Return all settings by dotted name."""
+        models = (self.play, self.model, self.processes, self.supervision)
+        values = {
+            name: value for model in models for name, value in model.model_dump(mode="json").items()
         }
-    return expanded
+        return dict(flatten({**values, "config": self.config}))
 
 
-# ------------------------------------------------------------------ `--set` of the command
-
-_MAX_PARTS = 8  # of a name
-
-
-def assigned(assignments: Sequence[str], values: Table) -> Table:
-    """Add the assignments to `values`, in place, and return it. Values are JSON; any other text is
-    a string. A short form, such as `sampling=2`, and single fields of its table, such as
-    `sampling.wait_seconds=60`, may be given together, in any order."""
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        parts = name.strip().split(".")
-        if not equals or not all(parts) or len(parts) > _MAX_PARTS:
-            raise InvalidInput(f"--set needs NAME=VALUE, as in lora.r=8; got {assignment[:100]!r}")
-        _assign(values, parts, _value(text))
-    return values
+def check_types(
+    resolved: Resolved, kind: Kind, fields: Sequence[FieldDescription]
+) -> CheckedSettings:
+    """Validate all settings and the environment's config. Raises SettingError or ConfigError with
+    the field and its place."""
+    values = resolved.values()
+    return CheckedSettings(
+        play=_validated(PLAY[kind], values, resolved),
+        model=_validated(ModelSettings, values, resolved),
+        processes=_validated(ProcessSettings, values, resolved),
+        supervision=_validated(Supervision, values, resolved),
+        config=_checked_config(values.get("config", {}), fields, resolved),
+    )
 
 
-def _assign(values: Table, parts: Sequence[str], value: Any) -> None:
-    *tables, last = parts
-    if tables and values.get(tables[0]) is not None:
-        values |= normalised({tables[0]: values[tables[0]]})
-    target = values
-    for table in tables:
-        existing = target.get(table)
-        target[table] = dict(existing) if isinstance(existing, dict) else {}
-        target = target[table]
-    existing, expanded = target.get(last), _expanded(parts, value)
-    if isinstance(existing, dict) and isinstance(expanded, dict) and not isinstance(value, dict):
-        target[last] = {**existing, **expanded}
-    else:
-        target[last] = value
-
-
-def _expanded(parts: Sequence[str], value: Any) -> Any:
-    """Return the value of a setting with its short form expanded."""
-    table: Table = {parts[-1]: value}
-    for part in reversed(parts[:-1]):
-        table = {part: table}
-    expanded: Any = normalised(table)
-    for part in parts:
-        expanded = expanded[part]
-    return expanded
-
-
-def _value(text: str) -> Any:
+def _validated(model: type[Model], values: Table, resolved: Resolved) -> Model:
+    given = {name: values[name] for name in model.model_fields if name in values}
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text.strip()
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise SettingError(_error_text(error, resolved, model)) from error
+
+
+def _checked_config(config: Any, fields: Sequence[FieldDescription], resolved: Resolved) -> Table:
+    """Return the config fields that a layer sets. Defaults are left out: the environment applies
+    them itself, and JSON may not be able to express them."""
+    known = {each.name: each for each in fields}
+    if not isinstance(config, dict):
+        place = resolved.source_of("config")
+        raise SettingError(f"{place}: config must be a table, not {config!r}")
+    given = {
+        name: value
+        for name, value in config.items()
+        if resolved.source_of(f"config.{name}") != DEFAULTS
+    }
+    for name, value in given.items():
+        place = resolved.source_of(f"config.{name}")
+        if name not in known:
+            hint = nearest(name, known, "config.") or f"config fields: {', '.join(known) or 'none'}"
+            raise ConfigError(f"{place}: config.{name}: there is no such field; {hint}")
+        if problem := _problem(value, known[name].json_schema):
+            raise ConfigError(f"{place}: config.{name}: {problem}")
+    for name, field in known.items():
+        if field.required and name not in given:
+            raise SettingError(
+                f"config.{name}: the environment requires it ({field.type}); set it in the project "
+                "file, or for this run"
+            )
+    return given
+
+
+def _fits_pattern(_: Any, pattern: str, value: Any, __: Any) -> Iterator[JsonSchemaError]:
+    """Validate `pattern` with pydantic's regex engine, which matches in linear time; a hostile
+    value could stall Python's `re`."""
+    if not isinstance(value, str):
+        return
+    try:
+        check = SchemaValidator(core_schema.str_schema(pattern=pattern))
+    except PydanticSchemaError:  # pydantic's engine does not support the pattern
+        return
+    try:
+        check.validate_python(value)
+    except ValidationError:
+        yield JsonSchemaError(f"{value[:80]!r} does not match {pattern[:80]!r}")
+
+
+_Validator: Any = extend(  # type: ignore[no-untyped-call]
+    Draft202012Validator, {"pattern": _fits_pattern, "patternProperties": None}
+)
+
+
+def _problem(value: Any, schema: JsonSchema) -> str:
+    """Return an error text if a value does not fit a schema, else an empty string. A schema that
+    cannot be applied here is left to pydantic, in the environment."""
+    try:
+        error = next(iter(_Validator(schema).iter_errors(value)), None)
+    except (re.error, SchemaError, ValueError, RecursionError):
+        return ""
+    return "" if error is None else error.message[:300]
+
+
+def _error_text(error: ValidationError, resolved: Resolved, model: type[BaseModel]) -> str:
+    lines = []
+    for problem in error.errors():
+        path = [
+            str(part) for part in problem["loc"] if not str(part).startswith(("function-", "union"))
+        ]
+        name = _as_given(".".join(path), resolved)
+        place = resolved.source_of(name)
+        if problem["type"] == "missing":
+            name = f"{name}.{path[-1]}"
+        message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] == "extra_forbidden":
+            message = _unknown_text(name, model)
+        lines.append(f"{place}: {name}: {message}")
+    return "\n".join(dict.fromkeys(lines))
+
+
+def _as_given(dotted: str, resolved: Resolved) -> str:
+    """Return the longest prefix that names a setting or a table of settings. Pydantic appends the
+    types that it tried."""
+    parts = dotted.split(".")
+    given = {".".join(name.split(".")[:n]) for name in resolved.settings for n in range(1, 9)}
+    while len(parts) > 1 and ".".join(parts) not in given:
+        parts.pop()
+    return ".".join(parts)
+
+
+def _unknown_text(name: str, model: type[BaseModel]) -> str:
+    *tables, last = name.split(".")
+    known: Sequence[str] = list(model.model_fields)
+    for table in tables:
+        field = model.model_fields.get(table)
+        inner = getattr(field, "annotation", None)
+        types = [inner, *getattr(inner, "__args__", ())]
+        models = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+        if not models:
+            return "there is no such setting"
+        model = models[0]
+        known = list(model.model_fields)
+    hint = nearest(last, known) or f"there are {', '.join(known)}"
+    return f"there is no such setting; {hint}"

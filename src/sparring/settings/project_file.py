@@ -17,23 +17,9 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen, Table
 from sparring.contracts.training import Action, SamplingServers
-from sparring.settings.fields import (
-    MODELS,
-    PLAYED,
-    Kind,
-    known_names,
-    nearest,
-    refuse_unknown,
-)
-from sparring.settings.layers import (
-    DEFAULT_LOCKS,
-    UNSET,
-    Layer,
-    Lock,
-    covers,
-    normalised,
-    refuse_unsafe_values,
-)
+from sparring.settings.fields import MODELS, PLAYED, Kind, known_names, nearest, refuse_unknown
+from sparring.settings.layers import Layer, normalised, refuse_unsafe_values
+from sparring.settings.locks import DEFAULT_LOCKS, UNSET, Lock, covers
 
 _LONG = 100  # lines
 _MAY_END = re.compile(r"""[]}"']\s*(#.*)?$""")  # a line that can end a statement of several lines

@@ -25,8 +25,9 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject, JsonSchema
 from sparring.contracts.specs import Table
 from sparring.operations.operation import Caller, Operation
-from sparring.settings.fields import MODELS, Kind, defaults
-from sparring.settings.layers import assigned
+from sparring.settings.assignments import assigned
+from sparring.settings.fields import MODELS, Kind
+from sparring.settings.layers import defaults
 from sparring.surfaces.cli.callers import owner, reader
 from sparring.surfaces.cli.completion import COMPLETERS, complete_settings, completer_of
 from sparring.surfaces.cli.tables import print_json
