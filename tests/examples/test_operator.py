@@ -19,7 +19,7 @@ from openai.types.responses import (
 )
 
 from sparring.operations.activity import VerifyActivity, verify_activity
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +133,7 @@ def test_it_drives_a_training_to_its_proof_inside_the_limits(tmp_path, tiny_fold
     owner = Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
     verbs = [
         each["verb"]
-        for each in activity_log(owner.runs).backwards()
+        for each in ActivityLog(owner.runs).backwards()
         if each["outcome"] == "done" and each["who"] == "coach"
     ]
     assert verbs[::-1] == ["check.start", "plan.make", "plan.revise", "plan.start"]

@@ -13,7 +13,7 @@ from sparring.operations.activity import (
     show_activity,
     verify_activity,
 )
-from sparring.operations.activity_log import activity_log, starts_today
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import RunQuery
 from sparring.operations.runs import show_run
@@ -50,7 +50,7 @@ def test_of_many_entries_the_newest_are_shown_and_the_newest_is_last(
 def test_an_entry_that_was_changed_is_found(owner: Caller, operator: Caller) -> None:
     refuse(operator, "one", "two")
     assert verify_activity(VerifyActivity(), owner).ok
-    path = activity_log(owner.runs).path
+    path = ActivityLog(owner.runs).path
     path.write_bytes(path.read_bytes().replace(b'"one"', b'"six"', 1))
     verified = verify_activity(VerifyActivity(), owner)
     assert not verified.ok
@@ -59,7 +59,7 @@ def test_an_entry_that_was_changed_is_found(owner: Caller, operator: Caller) -> 
 
 def test_an_incomplete_last_line_is_told_and_is_no_fault(owner: Caller, operator: Caller) -> None:
     refuse(operator, "one")
-    with activity_log(owner.runs).path.open("ab") as file:
+    with ActivityLog(owner.runs).path.open("ab") as file:
         file.write(b'{"number": 2')
     verified = verify_activity(VerifyActivity(), owner)
     assert verified.ok
@@ -84,8 +84,8 @@ def test_a_digest_kept_elsewhere_shows_a_record_that_was_made_anew(
     kept = verify_activity(VerifyActivity(), owner).digest
     start_train(TRAIN, operator)
     assert verify_activity(VerifyActivity(expect=kept), owner).ok
-    activity_log(owner.runs).path.unlink()
-    activity_log(owner.runs).path.with_suffix(".head.json").unlink()
+    ActivityLog(owner.runs).path.unlink()
+    ActivityLog(owner.runs).path.with_suffix(".head.json").unlink()
     start_train(TRAIN, operator)
     assert verify_activity(VerifyActivity(), owner).ok
     assert "no longer contains" in verify_activity(VerifyActivity(expect=kept), owner).faults[0]
@@ -105,4 +105,4 @@ def test_a_call_that_died_on_its_way_is_told(
     checked = verify_activity(VerifyActivity(), owner)
     assert checked.ok
     assert checked.unanswered == ("coach: train.start (entry 1)",)
-    assert starts_today(activity_log(owner.runs)) == 1  # nobody knows, so it counts
+    assert ActivityLog(owner.runs).starts_today() == 1  # nobody knows, so it counts

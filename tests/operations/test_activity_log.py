@@ -1,172 +1,171 @@
-"""Who did what is on record before it is done, and so is what was refused."""
+"""The record that shows when somebody has been at it."""
 
 from __future__ import annotations
 
-import threading
+import json
+import multiprocessing
+import os
+import random
+import signal
 import time
+from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from sparring.contracts.errors import (
-    ActivityLogBusy,
-    InvalidInput,
-    NotPermitted,
-    OverBudget,
-    RunNotFound,
-    SparringError,
+from sparring.contracts.errors import ActivityLogBusy, OverBudget
+from sparring.operations import activity_log as module
+from sparring.operations.activity_log import START, ActivityLog
+
+SPAWN = multiprocessing.get_context("spawn")
+
+
+def written(folder: Path, count: int) -> ActivityLog:
+    chain = ActivityLog(folder)
+    for number in range(count):
+        chain.append({"who": "coach", "verb": f"verb {number}"})
+    return chain
+
+
+def rewrite(chain: ActivityLog, change) -> None:
+    lines = chain.path.read_bytes().splitlines(keepends=True)
+    chain.path.write_bytes(b"".join(change(lines)))
+
+
+def test_entries_follow_one_another_and_are_read_from_the_end(tmp_path):
+    chain = written(tmp_path, 5)
+    assert [each["number"] for each in chain.backwards()] == [5, 4, 3, 2, 1]
+    first = json.loads(chain.path.read_text().splitlines()[0])
+    assert first["before"] == START
+    assert chain.verify().faults == ()
+    assert chain.verify().entries == 5
+
+
+def test_an_empty_record_is_whole(tmp_path):
+    checked = ActivityLog(tmp_path).verify()
+    assert (checked.entries, checked.faults) == (0, ())
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("an edit", lambda lines: [line.replace(b"verb 2", b"verb 9") for line in lines]),
+        ("a gap", lambda lines: lines[:2] + lines[3:]),
+        ("another order", lambda lines: [*lines[:2], lines[3], lines[2], *lines[4:]]),
+        ("a cut end", lambda lines: lines[:-1]),
+        ("a cut beginning", lambda lines: lines[1:]),
+        ("nothing left", lambda lines: []),
+        ("one twice", lambda lines: [*lines, lines[-1]]),
+        ("words in between", lambda lines: [*lines[:2], b"hello\n", *lines[2:]]),
+        ("no digest", lambda lines: [*lines[:-1], b'{"number": 6, "who": "nobody"}\n']),
+    ],
 )
-from sparring.operations import activity_log as log
-from sparring.operations.activity import (
-    VerifyActivity,
-    verify_activity,
-)
-from sparring.operations.activity_log import activity_log, starts_today
-from sparring.operations.operation import Caller, NoArguments, all_operations
-from sparring.operations.permissions import show_limits
-from sparring.operations.run_control import ResumeRun, resume_run, stop_run
-from sparring.operations.run_views import RunQuery
-from sparring.operations.runs import show_run
-from sparring.operations.training import StartTrain, start_train
-from sparring.run_folder import RunFolder
-from sparring.run_folder.events import append_state
-from sparring.runs.lifecycle import RunState
-from tests.operations.made import make_project, operator_of
-
-TRAIN = StartTrain(environment="shop")
+def test_what_somebody_did_to_it_shows(tmp_path, what, change):
+    chain = written(tmp_path, 6)
+    rewrite(chain, change)
+    assert chain.verify().faults, what
 
 
-@pytest.fixture
-def owner(tmp_path, monkeypatch) -> Caller:
-    return make_project(tmp_path, monkeypatch)
+def test_a_second_value_under_one_name_shows(tmp_path):
+    chain = written(tmp_path, 3)
+    rewrite(
+        chain, lambda lines: [lines[0].replace(b"{", b'{"who":"somebody else",', 1), *lines[1:]]
+    )
+    assert "was changed" in chain.verify().faults[0].message
 
 
-@pytest.fixture
-def operator(owner) -> Caller:
-    return operator_of(owner)
+@pytest.mark.parametrize("what", ["removed", "emptied"])
+def test_an_end_cut_together_with_the_note_of_it_shows(tmp_path, what):
+    chain = written(tmp_path, 6)
+    rewrite(chain, lambda lines: lines[:-2])
+    note = chain.path.with_suffix(".head.json")
+    note.unlink() if what == "removed" else note.write_text("{}")
+    assert "head file" in chain.verify().faults[0].message
 
 
-def entries(caller: Caller) -> list[dict]:
-    return list(activity_log(caller.runs).backwards())[::-1]
+def test_what_is_added_without_an_end_is_told(tmp_path):
+    chain = written(tmp_path, 2)
+    with chain.path.open("ab") as file:
+        file.write(b"and then")
+    assert chain.verify().is_torn
 
 
-def test_a_start_is_on_record_before_and_after(operator):
-    run = start_train(TRAIN, operator).run
-    asked, done = entries(operator)
-    assert (asked["outcome"], done["outcome"]) == ("requested", "done")
-    assert asked["who"] == done["who"] == "coach"
-    assert asked["request"] == {"environment": "shop"}
-    assert asked["call"] == done["call"]
-    assert done["result"]["run"] == run
+@given(st.data())
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_changed_byte_shows(tmp_path_factory, data):
+    chain = written(tmp_path_factory.mktemp("chain"), 3)
+    whole = bytearray(chain.path.read_bytes())
+    place = data.draw(st.integers(0, len(whole) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda each: each != whole[place]))
+    whole[place] = byte
+    chain.path.write_bytes(bytes(whole))
+    assert chain.verify().faults
 
 
-def test_refusals_are_on_record_with_their_reason_also_of_looks(owner, operator):
-    with pytest.raises(RunNotFound):
-        show_run(RunQuery(run="../secret"), operator)
-    with pytest.raises(InvalidInput):
-        all_operations()["run.show"].ask({"run": "x", "extra": 1}, operator)
-    with pytest.raises(SparringError):
-        start_train(StartTrain(environment="shop", settings={"beta": 0.1}), operator)
-    told = entries(operator)
-    assert [each["outcome"] for each in told] == ["refused", "refused", "requested", "refused"]
-    assert "secret" in told[0]["reason"]
-    assert "there is no such argument; there are run" in told[1]["reason"]
-    assert "LockedField: the command: beta is locked to 0.5" in told[3]["reason"]
+def test_what_a_killed_process_left_half_written_is_not_taken_for_an_edit(tmp_path):
+    chain = written(tmp_path, 3)
+    with chain.path.open("ab") as file:
+        file.write(b'{"format":1,"number":4,"who":"co')
+    assert chain.verify().faults == ()
+    chain.append({"who": "coach", "verb": "after"})
+    assert [each["number"] for each in chain.backwards()] == [4, 3, 2, 1]
+    assert chain.verify().faults == ()
 
 
-def test_what_one_operation_asks_of_another_is_not_told_twice(operator):
-    run = start_train(TRAIN, operator).run
-    stop_run(RunQuery(run=run), operator)
-    assert [each["verb"] for each in entries(operator)[2:]] == ["run.stop", "run.stop"]
+def test_an_end_that_was_written_after_the_note_of_it_is_whole(tmp_path):
+    """Killed between the entry and the note of the last one."""
+    chain = written(tmp_path, 3)
+    note = chain.path.with_suffix(".head.json")
+    before = note.read_bytes()
+    chain.append({"who": "coach", "verb": "last"})
+    note.write_bytes(before)
+    assert chain.verify().faults == ()
 
 
-def test_an_owners_mistake_in_a_folder_without_runs_leaves_nothing_behind(owner):
-    with pytest.raises(SparringError):
-        start_train(StartTrain(environment="nobody"), owner)
-    assert not owner.runs.exists()
-    start_train(TRAIN, owner)
-    assert [(each["who"], each["outcome"]) for each in entries(owner)] == [("owner", "done")]
+def test_who_may_refuse_sees_what_nobody_else_can_change_meanwhile(tmp_path):
+    chain = written(tmp_path, 2)
+
+    def never(found: ActivityLog) -> None:
+        raise OverBudget(f"{len(list(found.backwards()))} are enough")
+
+    with pytest.raises(OverBudget, match="2 are enough"):
+        chain.append({"who": "coach"}, never)
+    assert chain.verify().entries == 2
 
 
-def test_an_operator_does_nothing_off_the_record_and_an_owner_can(owner, operator, monkeypatch):
-    run = start_train(TRAIN, owner).run
-    theirs = start_train(TRAIN, operator).run
-
-    class Full:
-        path = "audit.jsonl"
-
-        def append(self, *_):
-            raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(log, "activity_log", lambda _: Full())
-    with pytest.raises(ActivityLogBusy, match="No space left"):
-        stop_run(RunQuery(run=theirs), operator)
-    assert show_run(RunQuery(run=theirs), owner).is_stopping_for == ""
-    stop_run(RunQuery(run=run), owner)
-    assert show_run(RunQuery(run=run), owner).state is RunState.STOPPED
+def test_a_process_that_holds_it_for_ever_is_said(tmp_path, monkeypatch):
+    chain = written(tmp_path, 1)
+    monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
+    with chain._locked(), pytest.raises(ActivityLogBusy, match="without being logged"):
+        ActivityLog(tmp_path).append({"who": "late"})
 
 
-def test_starts_of_a_day_are_counted_over_all_operators_and_refused_ones_are_not(owner, operator):
-    other = operator_of(owner, "other")
-    for caller in (operator, other, operator, other):
-        start_train(TRAIN, caller)
-    for _ in range(3):
-        with pytest.raises(SparringError):
-            start_train(StartTrain(environment="shop", settings={"beta": 0.1}), operator)
-    start_train(TRAIN, owner)  # a person's own are their own affair
-    assert show_limits(NoArguments(), operator).starts_left == 1
-    start_train(TRAIN, operator)
-    with pytest.raises(OverBudget, match="5 runs within 24 hours, and this project allows 5"):
-        start_train(TRAIN, other)
-    assert "OverBudget" in entries(operator)[-1]["reason"]
-    start_train(TRAIN, owner)
+def _append_many(runs: str, count: int) -> None:
+    chain = ActivityLog(Path(runs))
+    for number in range(count):
+        chain.append({"who": f"{os.getpid()}", "verb": f"{number}", "padding": "x" * 300})
 
 
-def test_a_day_later_there_is_room_again(operator, monkeypatch):
-    for _ in range(5):
-        start_train(TRAIN, operator)
-    chain = activity_log(operator.runs)
-    assert starts_today(chain) == 5
-    assert starts_today(chain, time.time() + 86_500) == 0
-
-
-def test_going_on_counts_as_a_start(operator):
-    run = start_train(TRAIN, operator).run
-    for _ in range(4):
-        folder = RunFolder(operator.runs / run)
-        append_state(folder, RunState.STOPPED, author="test")
-        resume_run(ResumeRun(run=run), operator)
-    append_state(RunFolder(operator.runs / run), RunState.STOPPED, author="test")
-    with pytest.raises(OverBudget):
-        resume_run(ResumeRun(run=run), operator)
-
-
-def test_many_that_ask_at_once_get_no_more_than_there_is(owner, operator):
-    outcomes: list[str] = []
-
-    def ask() -> None:
-        try:
-            start_train(TRAIN, operator)
-            outcomes.append("started")
-        except OverBudget:
-            outcomes.append("refused")
-
-    threads = [threading.Thread(target=ask) for _ in range(16)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    assert sorted(outcomes) == ["refused"] * 11 + ["started"] * 5
-    assert verify_activity(VerifyActivity(), owner).ok
-
-
-def test_an_operator_steers_its_own_runs_only(owner, operator):
-    mine, other = start_train(TRAIN, owner).run, operator_of(owner, "other")
-    theirs = start_train(TRAIN, operator).run
-    for run, caller in ((mine, operator), (theirs, other)):
-        with pytest.raises(NotPermitted, match="controls only its own runs"):
-            stop_run(RunQuery(run=run), caller)
-        append_state(RunFolder(owner.runs / run), RunState.STOPPED, author="test")
-        with pytest.raises(NotPermitted, match="controls only its own runs"):
-            resume_run(ResumeRun(run=run), caller)
-    assert resume_run(ResumeRun(run=theirs), operator).run == theirs
-    assert resume_run(ResumeRun(run=mine), owner).run == mine
+@pytest.mark.timeout(120)
+def test_it_stays_whole_while_several_write_and_are_killed(tmp_path):
+    path = ActivityLog(tmp_path).path
+    chance = random.Random(8)
+    there = 0
+    for _ in range(6):
+        writers = [
+            SPAWN.Process(target=_append_many, args=(str(tmp_path), 10_000)) for _ in range(2)
+        ]
+        for each in writers:
+            each.start()
+        while not path.exists() or path.stat().st_size <= there:
+            time.sleep(0.005)
+        time.sleep(chance.uniform(0.02, 0.3))
+        for each in writers:
+            os.kill(each.pid, signal.SIGKILL)
+            each.join()
+        there = path.stat().st_size
+        checked = ActivityLog(tmp_path).verify()
+        assert checked.faults == ()
+    assert checked.entries > 6
+    assert len(list(ActivityLog(tmp_path).backwards())) == checked.entries

@@ -22,8 +22,8 @@ from sparring.contracts.errors import (
     SettingError,
     SparringError,
 )
-from sparring.operations import activity_log as log
-from sparring.operations.activity_log import activity_log, starts_today
+from sparring.operations import operation as log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.checking import StartCheck, start_check
 from sparring.operations.environments import EnvironmentQuery, show_environment
 from sparring.operations.operation import Caller, NoArguments, Role
@@ -216,13 +216,13 @@ def test_going_on_with_what_is_done_is_no_start(operator):
 
 def test_a_clock_that_was_wrong_for_a_while_forgets_no_start(operator, monkeypatch):
     planned(operator)
-    chain = activity_log(operator.runs)
+    chain = ActivityLog(operator.runs)
     now = time.time()
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: now - 100_000)
         with pytest.raises(RunNotFound):
             stop_run(RunQuery(run="gone"), operator)
-    assert starts_today(chain) == 1
+    assert chain.starts_today() == 1
 
 
 def test_files_outside_of_the_project_are_not_an_operators(operator, tmp_path_factory):
@@ -263,7 +263,7 @@ def test_very_many_refusals_are_folded_in_the_record(operator, monkeypatch):
     for _ in range(20):
         with pytest.raises(RunNotFound):
             show_run(RunQuery(run="nothing"), quiet)
-    entries = [each for each in activity_log(operator.runs).backwards() if each["who"] == "flooder"]
+    entries = [each for each in ActivityLog(operator.runs).backwards() if each["who"] == "flooder"]
     assert len(entries) == 6
 
 

@@ -13,7 +13,7 @@ from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.specs import RunSpec, Supervision
 from sparring.contracts.training import TrainSpec
 from sparring.operations import starting
-from sparring.operations.activity_log import activity_log, starts_today
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller
 from sparring.operations.run_views import ListRuns, RunQuery
 from sparring.operations.runs import list_runs, show_run
@@ -130,4 +130,4 @@ def test_what_was_started_counts_also_where_an_error_came_after(
     for _ in range(2):
         with pytest.raises(LauncherFailed, match="was created but not started"):
             start_train(StartTrain(environment="shop"), operator)
-    assert starts_today(activity_log(operator.runs)) == 2
+    assert ActivityLog(operator.runs).starts_today() == 2

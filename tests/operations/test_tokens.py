@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.operations import tokens as module
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.tokens import (
     CreateToken,
@@ -60,7 +60,7 @@ def test_neither_file_nor_log_holds_a_token(owner: Caller) -> None:
     secret = made.token.rpartition("_")[2]
     assert secret not in path.read_text()
     assert path.stat().st_mode & 0o077 == 0
-    log = activity_log(owner.runs).path.read_text()
+    log = ActivityLog(owner.runs).path.read_text()
     assert "token.create" in log
     assert secret not in log
     assert secret not in repr(made)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.agents_tools import operator_tools
 from sparring.surfaces.tools.catalogue import tools_for
@@ -40,5 +40,5 @@ def test_what_is_no_table_is_refused_like_any_wrong_argument(owner: Caller) -> N
 def test_the_activity_log_names_the_operator(owner: Caller) -> None:
     (tool,) = [each for each in operator_tools(owner.folder, "coach") if each.name == "plan_run"]
     asyncio.run(tool.on_invoke_tool(None, "no json"))  # type: ignore[arg-type]
-    (entry,) = activity_log(owner.runs).backwards()
+    (entry,) = ActivityLog(owner.runs).backwards()
     assert (entry["who"], entry["outcome"]) == ("coach", "refused")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sparring.operations.activity import VerifyActivity, verify_activity
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role
 from sparring.operations.plans.planning import PlanQuery, PlanRun, plan_run, start_planned
 from sparring.operations.run_control import stop_run
@@ -184,7 +184,7 @@ def test_no_attempt_succeeds_and_each_is_on_record(project, trained, over):
         assert spec["hours"] == 1
         assert spec.get("settings", {}).get("max_steps", 1) == 1
 
-    entries = [each for each in activity_log(owner.runs).backwards() if each["who"] == "vandal"]
+    entries = [each for each in ActivityLog(owner.runs).backwards() if each["who"] == "vandal"]
     refused = [each for each in entries if each["outcome"] in ("refused", "failed")]
     # Of calls that would have changed nothing, sixty an hour are noted; the rest is counted.
     changing = [each for each in refused if "reason" in each and "request" not in each]

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity_log import CallOutcome, activity_log
+from sparring.operations.activity_log import ActivityLog, CallOutcome
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 
 
@@ -53,15 +53,15 @@ class VerifiedActivity(Frozen):
 @operation("activity.show", role=Role.OWNER, changes_state=False, forms=Forms(cli="activity show"))
 def show_activity(request: ShowActivity, caller: Caller) -> Activity:
     """Show the calls in the activity log, with their callers and outcomes, newest last."""
-    chain = activity_log(caller.runs)
+    log = ActivityLog(caller.runs)
     matching = (
         entry
-        for entry in chain.backwards()
+        for entry in log.backwards()
         if (not request.who or entry.get("who") == request.who)
         and (not request.refused or entry.get("outcome") == "refused")
     )
     entries = list(islice(matching, request.count))[::-1]
-    return Activity(file=str(chain.path), entries=tuple(entries))
+    return Activity(file=str(log.path), entries=tuple(entries))
 
 
 @operation(
@@ -69,12 +69,12 @@ def show_activity(request: ShowActivity, caller: Caller) -> Activity:
 )
 def verify_activity(request: VerifyActivity, caller: Caller) -> VerifiedActivity:
     """Check that no entry of the activity log was changed or removed."""
-    chain = activity_log(caller.runs)
-    verified = chain.verify()
+    log = ActivityLog(caller.runs)
+    verified = log.verify()
     faults = [f"entry {fault.number}: {fault.message}" for fault in verified.faults]
     open_calls: dict[str, str] = {}
     digests: set[str] = set()
-    for entry in chain.backwards():
+    for entry in log.backwards():
         digests.add(str(entry["digest"]))
         call = str(entry.get("call"))
         if entry.get("outcome") != CallOutcome.REQUESTED:
@@ -89,7 +89,7 @@ def verify_activity(request: VerifyActivity, caller: Caller) -> VerifiedActivity
     if request.expect and request.expect not in digests:
         faults.append(f"the log no longer contains the entry with digest {request.expect[:16]}…")
     return VerifiedActivity(
-        file=str(chain.path),
+        file=str(log.path),
         ok=not faults,
         entries=verified.entries,
         digest=verified.digest,

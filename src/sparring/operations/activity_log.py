@@ -1,47 +1,37 @@
-"""The activity log: all calls that change state, and refused calls of operators and viewers.
+"""The activity log: an append-only file in which each entry carries the digest of the previous one.
 
-A request is logged before it is carried out, and its outcome afterwards: if the process dies in
-between, the log has a request without an outcome. An operator's call that cannot be logged is
-refused; an owner's call is carried out, with a warning.
+A head file holds the last digest, so that `verify` detects an edit, a gap or a truncated end. It
+does not detect a rewrite of the whole log with recomputed digests by a person who can write to the
+folder. To detect that, store the last digest elsewhere and compare.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
-import logging
-import secrets
-import threading
+import os
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
-from pydantic import BaseModel
-
-from sparring.contracts.errors import (
-    ActivityLogBusy,
-    InfrastructureError,
-    LauncherFailed,
-    OverBudget,
-    SparringError,
-)
+from sparring.contracts.errors import ActivityLogBusy
 from sparring.contracts.json import JsonObject
-from sparring.run_folder.hash_chain import HashChain
+from sparring.run_folder.files import dump_line, read_json_or_empty, write_json
 
 DAY_SECONDS = 86_400.0
-_HOUR_SECONDS = 3_600.0
-_MAX_REFUSALS_LOGGED = 60
-_MAX_CHARACTERS = 2_000
 _CLOCK_ERROR_SECONDS = 7 * DAY_SECONDS
-_LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
+_LOCK_SECONDS = 10.0
+_POLL_SECONDS = 0.002
+_BLOCK = 1 << 16
+START = "0" * 64
 
 
 class CallOutcome(StrEnum):
-    """The stage of a call that a line of the log records: its request or its end."""
+    """The stage of a call that an entry records: its request or its end."""
 
     REQUESTED = "requested"
     DONE = "done"
@@ -50,176 +40,225 @@ class CallOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedCall:
-    """One call: its caller, its verb and its request. `starts` marks calls that start a run."""
+class LogFault:
+    """A failed check, and the entry at which it failed."""
 
-    who: str
-    role: str
-    verb: str
-    request: JsonObject
-    starts: bool = False
-    call: str = field(default_factory=lambda: secrets.token_hex(6))
-
-    def line(self, outcome: CallOutcome, **more: Any) -> JsonObject:
-        """Return the log line for one outcome of this call."""
-        line = {"time": time.time(), "call": self.call, "who": self.who, "role": self.role}
-        line |= {"verb": self.verb, "outcome": outcome.value}
-        if self.starts:
-            line["starts"] = True
-        return {**line, **more}
+    number: int
+    message: str
 
 
-def activity_log(runs: Path) -> HashChain:
-    """Open the log of a folder of runs."""
-    return HashChain(runs / ".sparring" / "activity.jsonl")
+@dataclass(frozen=True, slots=True)
+class CheckedLog:
+    """The result of verifying a log."""
+
+    entries: int
+    digest: str
+    faults: tuple[LogFault, ...]
+    is_torn: bool = False  # an incomplete line follows the last entry
 
 
-@contextmanager
-def logged(
-    entry: LoggedCall, runs: Path, *, max_starts: Callable[[], int | None], is_binding: bool
-) -> Iterator[JsonObject]:
-    """Log one call that changes state. The yielded table is logged as its result.
+class ActivityLog:
+    """The log of one folder of runs."""
 
-    `max_starts` returns how many runs all operators together may start in 24 hours. Counting and
-    logging are one atomic step, so concurrent calls cannot exceed the limit. With `is_binding`, a
-    call whose request cannot be logged is refused.
-    """
-    log = activity_log(runs)
-    result: JsonObject = {}
-    request = entry.line(CallOutcome.REQUESTED, request=_short(entry.request))
-    with _handle_write_errors(is_binding):
+    def __init__(self, runs: Path) -> None:
+        self.path = path = runs / ".sparring" / "activity.jsonl"
+        self._head = path.with_suffix(".head.json")
+        self._lock = path.with_suffix(".lock")
+
+    def append(
+        self, entry: JsonObject, allowed: Callable[[ActivityLog], None] | None = None
+    ) -> None:
+        """Append one entry, synced to disk before this returns. `allowed` may refuse it by raising
+        an error; it runs under the lock, so no entry comes between its check and this one."""
+        with self._locked():
+            if allowed is not None:
+                allowed(self)
+            last = next(self.backwards(), None)
+            number = 1 if last is None else int(last["number"]) + 1
+            previous = START if last is None else str(last["digest"])
+            line = dump_line({"format": 1, "number": number, **entry, "before": previous})
+            stored = json.loads(line)  # the digest is of the values that `verify` reads
+            digest = _digest(stored)
+            self._write(dump_line({**stored, "digest": digest}))
+            write_json(self._head, {"format": 1, "number": number, "digest": digest})
+
+    def backwards(self) -> Iterator[JsonObject]:
+        """Yield the entries from the last to the first, reading the file as needed."""
+        for line in _lines_backwards(self.path):
+            value = _parse(line)
+            if value is not None and "digest" in value and "number" in value:
+                yield value
+
+    def verify(self) -> CheckedLog:
+        """Verify every entry; each fault is reported once."""
+        faults: list[LogFault] = []
+        number, previous = 0, START
+        head = read_json_or_empty(self._head)
+        has_seen_head = False
+        for line in _complete_lines(self.path):
+            number += 1
+            value = _parse(line)
+            if value is None or dump_line(value) != line or not _has_valid_digest(value):
+                faults.append(
+                    LogFault(number, "was changed: its digest does not match its content")
+                )
+            elif value.get("before") != previous or value.get("number") != number:
+                message = (
+                    f"does not follow the entry before it: its number is {value.get('number')}"
+                )
+                faults.append(LogFault(number, message))
+            previous = str((value or {}).get("digest", ""))
+            number = _number(value, number)
+            has_seen_head |= (number, previous) == (head.get("number"), head.get("digest"))
+        if not head and number:
+            message = f"the head file {self._head.name} is missing or empty"
+            faults.append(LogFault(number, message))
+        elif head and not has_seen_head:
+            message = f"the end is missing: entry {head.get('number')} was the last one"
+            faults.append(LogFault(number, message))
+        return CheckedLog(number, previous, tuple(faults), _is_torn(self.path))
+
+    def starts_today(self, now: float | None = None) -> int:
+        """Count the runs that operators started or resumed in the last 24 hours.
+
+        Refusals and calls that started nothing new do not count. A request without an outcome
+        counts, because it may have started a run.
+        """
+        since = (time.time() if now is None else now) - DAY_SECONDS
+        uncounted: set[str] = set()
+        count = 0
+        for entry in self.backwards():
+            when = float(entry.get("time", 0.0))
+            if when < since - _CLOCK_ERROR_SECONDS:
+                break
+            if when < since:  # a clock may have been wrong: an earlier line can have a later time
+                continue
+            if entry.get("role") == "owner" or not entry.get("starts"):
+                continue
+            if (
+                entry["outcome"] == CallOutcome.REFUSED
+                or entry.get("result", {}).get("is_new") is False
+            ):
+                uncounted.add(entry["call"])
+            elif entry["outcome"] == CallOutcome.REQUESTED and entry["call"] not in uncounted:
+                count += 1
+        return count
+
+    # ------------------------------------------------------------------ inside
+
+    def _write(self, line: bytes) -> None:
+        """Append a line. A partial line of a killed process is removed: its call never returned."""
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            log.append(request, lambda chain: _refuse_over_limit(chain, entry, max_starts()))
-        except SparringError as error:
-            if not isinstance(error, ActivityLogBusy):
-                note_refusal(entry, runs, error, is_binding=is_binding)
-            raise
+            end = _complete_end(descriptor)
+            os.ftruncate(descriptor, end)
+            os.lseek(descriptor, end, os.SEEK_SET)
+            while line:
+                line = line[os.write(descriptor, line) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock, or raise ActivityLogBusy after 10 s: without the lock, two entries could
+        get the same number, which `verify` would report as a fault."""
+        self._lock.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            deadline = time.monotonic() + _LOCK_SECONDS
+            while not _try_lock(descriptor):
+                if time.monotonic() > deadline:
+                    raise ActivityLogBusy(
+                        f"{self.path} has been locked by another process for {_LOCK_SECONDS:g} s, "
+                        "and no operation runs without being logged; try again"
+                    )
+                time.sleep(_POLL_SECONDS)
+            yield
+        finally:
+            os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
     try:
-        yield result
-    except Exception as error:
-        with _handle_write_errors(is_binding):
-            log.append(entry.line(_outcome(error), reason=_reason(error)))
-        raise
-    with _handle_write_errors(is_binding=False):  # the call was carried out; its request is logged
-        log.append(entry.line(CallOutcome.DONE, result=_short(result)))
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
-def note_refusal(entry: LoggedCall, runs: Path, error: Exception, *, is_binding: bool) -> None:
-    """Log the refusal of a call whose request was not logged.
-
-    At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further refusals are
-    only counted, and the next logged refusal states the count.
-    """
-    skipped = _REFUSALS.count(runs, entry.who)
-    if skipped is None:
-        return
-    more = {"also_refused": skipped} if skipped else {}
-    line = entry.line(_outcome(error), request=_short(entry.request), reason=_reason(error), **more)
-    with _handle_write_errors(is_binding):
-        activity_log(runs).append(line)
+def _digest(value: JsonObject) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=repr).encode()).hexdigest()
 
 
-def note_done(entry: LoggedCall, runs: Path, result: JsonObject) -> None:
-    """Log a completed call of the owner that created the folder of runs."""
-    line = entry.line(CallOutcome.DONE, request=_short(entry.request), result=_short(result))
-    with _handle_write_errors(is_binding=False):
-        activity_log(runs).append(line)
+def _has_valid_digest(value: JsonObject) -> bool:
+    content = {name: field for name, field in value.items() if name != "digest"}
+    return bool(value.get("digest") == _digest(content))
 
 
-class _Refusals:
-    """Limits the refusals that this process logs per hour, for each caller and folder of runs."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._logged: dict[tuple[Path, str], deque[float]] = {}
-        self._skipped: Counter[tuple[Path, str]] = Counter()
-
-    def count(self, runs: Path, who: str) -> int | None:
-        """Count one refusal. Return the number skipped before it, or None if it is skipped, too."""
-        now, caller = time.monotonic(), (runs, who)
-        with self._lock:
-            logged_at = self._logged.setdefault(caller, deque())
-            while logged_at and logged_at[0] < now - _HOUR_SECONDS:
-                logged_at.popleft()
-            if len(logged_at) >= _MAX_REFUSALS_LOGGED:
-                self._skipped[caller] += 1
-                return None
-            logged_at.append(now)
-            return self._skipped.pop(caller, 0)
-
-
-_REFUSALS = _Refusals()
-
-
-def starts_today(chain: HashChain, now: float | None = None) -> int:
-    """Count the runs that operators started or resumed in the last 24 hours.
-
-    Refusals and calls that started nothing new do not count. A request without an outcome counts,
-    because it may have started a run.
-    """
-    since = (time.time() if now is None else now) - DAY_SECONDS
-    uncounted: set[str] = set()
-    count = 0
-    for entry in chain.backwards():
-        when = float(entry.get("time", 0.0))
-        if when < since - _CLOCK_ERROR_SECONDS:
-            break
-        if when < since:  # a clock may have been wrong: an earlier line can have a later time
-            continue
-        if entry.get("role") == "owner" or not entry.get("starts"):
-            continue
-        if (
-            entry["outcome"] == CallOutcome.REFUSED
-            or entry.get("result", {}).get("is_new") is False
-        ):
-            uncounted.add(entry["call"])
-        elif entry["outcome"] == CallOutcome.REQUESTED and entry["call"] not in uncounted:
-            count += 1
-    return count
-
-
-def facts_of(result: BaseModel) -> JsonObject:
-    """Return the fields of a result that are logged: run, plan, proof, state and message."""
-    values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
-    facts: JsonObject = {name: str(value) for name, value in values.items() if value}
-    return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
-
-
-def _refuse_over_limit(chain: HashChain, entry: LoggedCall, most: int | None) -> None:
-    if most is None or not entry.starts:
-        return
-    used = starts_today(chain)
-    if used >= most:
-        raise OverBudget(
-            f"operators have started {used} runs within 24 hours, and this project allows {most}; "
-            "wait, or have the owner raise starts_per_day in [budget] of the project file"
-        )
-
-
-def _outcome(error: Exception) -> CallOutcome:
-    """Return `refused` if the call had no effect, `failed` if it may have had one."""
-    is_refusal = isinstance(error, SparringError)
-    has_begun = isinstance(error, InfrastructureError | LauncherFailed)
-    return CallOutcome.REFUSED if is_refusal and not has_begun else CallOutcome.FAILED
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"[:_MAX_CHARACTERS]
-
-
-def _short(table: JsonObject) -> Any:
-    """Return the table, or its first characters if it is long, so that a log line stays short."""
-    text = json.dumps(table, default=repr)
-    return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}
-
-
-@contextmanager
-def _handle_write_errors(is_binding: bool) -> Iterator[None]:
-    """Raise ActivityLogBusy if `is_binding`, else log a warning: an owner must be able to stop a
-    run on a full disk."""
+def _is_torn(path: Path) -> bool:
     try:
-        yield
-    except (OSError, ActivityLogBusy) as error:
-        if is_binding:
-            raise ActivityLogBusy(f"the activity log cannot be written: {error}") from error
-        logging.getLogger(__name__).warning("not written to the activity log: %s", error)
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return False
+    try:
+        return _complete_end(descriptor) != os.lseek(descriptor, 0, os.SEEK_END)
+    finally:
+        os.close(descriptor)
+
+
+def _number(value: JsonObject | None, counted: int) -> int:
+    """Return the number in the entry, if valid, so that a gap is reported as one fault."""
+    number = (value or {}).get("number")
+    return number if isinstance(number, int) and number > 0 else counted
+
+
+def _parse(line: bytes) -> JsonObject | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _complete_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    yield line
+    except FileNotFoundError:
+        return
+
+
+def _complete_end(descriptor: int) -> int:
+    """Return the offset after the last complete line."""
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    while end:
+        start = max(0, end - _BLOCK)
+        block = os.pread(descriptor, end - start, start)
+        if (found := block.rfind(b"\n")) >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _lines_backwards(path: Path) -> Iterator[bytes]:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
+    try:
+        end, rest = _complete_end(descriptor), b""
+        while end:
+            start = max(0, end - _BLOCK)
+            block = os.pread(descriptor, end - start, start) + rest
+            first, *others = block.split(b"\n")
+            for line in reversed(others):
+                if line:
+                    yield line
+            rest, end = first, start
+        if rest:
+            yield rest
+    finally:
+        os.close(descriptor)

@@ -1,27 +1,43 @@
 """Declares operations: request, result, role, effects, and names on each surface.
 
-Every surface calls operations through `Operation`, which enforces roles, the activity log, and the
-limit on the runs that operators start per day.
+Every surface calls operations through `Operation`, which enforces roles, the limit on the runs that
+operators start per day, and the activity log: it has all calls that change state, and refused calls
+of operators and viewers.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import json
+import logging
+import secrets
+import threading
+import time
 import typing
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import wraps
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from sparring.contracts.errors import InvalidInput, NotPermitted, SparringError
+from sparring.contracts.errors import (
+    ActivityLogBusy,
+    InfrastructureError,
+    InvalidInput,
+    LauncherFailed,
+    NotPermitted,
+    OverBudget,
+    SparringError,
+)
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity_log import LoggedCall, facts_of, logged, note_done, note_refusal
+from sparring.operations.activity_log import ActivityLog, CallOutcome
 from sparring.projects import find_project
 from sparring.run_folder.layout import is_plain_name
 from sparring.settings.project_file import Budget
@@ -35,6 +51,10 @@ class Role(IntEnum):
     OWNER = 2
 
 
+_HOUR_SECONDS = 3_600.0
+_MAX_REFUSALS_LOGGED = 60
+_MAX_CHARACTERS = 2_000
+_LOGGED_RESULT_FIELDS = ("run", "plan", "proof", "state", "message")
 _RESERVED = ("owner", "sparring", "supervisor", "worker")  # authors in the events of a run
 
 
@@ -72,6 +92,148 @@ class Caller:
     def budget(self) -> Budget:
         """Return the budget of the project that applies to the caller."""
         return find_project(self.folder).file.budget_for(is_owner=self.is_owner)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCall:
+    """One call of an operation, as the activity log records it: the caller, the verb and the
+    request. `starts` marks calls that start a run.
+
+    A request is logged before it is carried out, and its outcome afterwards: if the process dies in
+    between, the log has a request without an outcome. An operator's call that cannot be logged is
+    refused; an owner's call is carried out, with a warning.
+    """
+
+    caller: Caller
+    verb: str
+    request: JsonObject
+    starts: bool = False
+    call: str = field(default_factory=lambda: secrets.token_hex(6))
+
+    @contextmanager
+    def logged(self) -> Iterator[JsonObject]:
+        """Log a call that changes state around the body. The yielded table is logged as its result.
+
+        Counting the starts of a day and logging are one atomic step, so concurrent calls cannot
+        exceed the limit.
+        """
+        result: JsonObject = {}
+        is_binding = not self.caller.is_owner
+        request = {"request": _short(self.request)}
+        try:
+            self._append(CallOutcome.REQUESTED, request, is_binding, self._refuse_over_limit)
+        except SparringError as error:
+            if not isinstance(error, ActivityLogBusy):
+                self.note_refusal(error)
+            raise
+        try:
+            yield result
+        except Exception as error:
+            self._append(_outcome(error), {"reason": _reason(error)}, is_binding)
+            raise
+        self._append(CallOutcome.DONE, {"result": _short(result)})  # its request is logged
+
+    def note_refusal(self, error: Exception) -> None:
+        """Log the refusal of a call whose request was not logged, or an error in Sparring.
+
+        At most `_MAX_REFUSALS_LOGGED` refusals per caller and hour are logged. Further refusals are
+        only counted, and the next logged refusal states the count.
+        """
+        skipped = _REFUSALS.count(self.caller.runs, self.caller.name)
+        if skipped is None:
+            return
+        is_binding = not self.caller.is_owner and isinstance(error, SparringError)
+        facts: JsonObject = {"request": _short(self.request), "reason": _reason(error)}
+        if skipped:
+            facts["also_refused"] = skipped
+        self._append(_outcome(error), facts, is_binding)
+
+    def note_done(self, result: JsonObject) -> None:
+        """Log a completed call of the owner that created the folder of runs."""
+        facts = {"request": _short(self.request), "result": _short(result)}
+        self._append(CallOutcome.DONE, facts)
+
+    def _append(
+        self,
+        outcome: CallOutcome,
+        facts: JsonObject,
+        is_binding: bool = False,
+        allowed: Callable[[ActivityLog], None] | None = None,
+    ) -> None:
+        """Append an entry. If it cannot be written, raise ActivityLogBusy if `is_binding`, else log
+        a warning: an owner must be able to stop a run on a full disk."""
+        entry: JsonObject = {"time": time.time(), "call": self.call, "who": self.caller.name}
+        entry |= {"role": self.caller.role.name.lower(), "verb": self.verb}
+        entry["outcome"] = outcome.value
+        if self.starts:
+            entry["starts"] = True
+        entry |= facts
+        try:
+            ActivityLog(self.caller.runs).append(entry, allowed)
+        except (OSError, ActivityLogBusy) as error:
+            if is_binding:
+                raise ActivityLogBusy(f"the activity log cannot be written: {error}") from error
+            logging.getLogger(__name__).warning("not written to the activity log: %s", error)
+
+    def _refuse_over_limit(self, log: ActivityLog) -> None:
+        if self.caller.is_owner or not self.starts:
+            return
+        most = self.caller.budget().starts_per_day
+        if most is not None and (used := log.starts_today()) >= most:
+            raise OverBudget(
+                f"operators have started {used} runs within 24 hours, and this project allows "
+                f"{most}; wait, or have the owner raise starts_per_day in [budget] of the project "
+                "file"
+            )
+
+
+class _Refusals:
+    """Limits the refusals that this process logs per hour, for each caller and folder of runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._logged: dict[tuple[Path, str], deque[float]] = {}
+        self._skipped: Counter[tuple[Path, str]] = Counter()
+
+    def count(self, runs: Path, who: str) -> int | None:
+        """Count one refusal. Return the number skipped before it, or None if it is skipped, too."""
+        now, caller = time.monotonic(), (runs, who)
+        with self._lock:
+            logged_at = self._logged.setdefault(caller, deque())
+            while logged_at and logged_at[0] < now - _HOUR_SECONDS:
+                logged_at.popleft()
+            if len(logged_at) >= _MAX_REFUSALS_LOGGED:
+                self._skipped[caller] += 1
+                return None
+            logged_at.append(now)
+            return self._skipped.pop(caller, 0)
+
+
+_REFUSALS = _Refusals()
+
+
+def _facts_of(result: BaseModel) -> JsonObject:
+    """Return the fields of a result that are logged: run, plan, proof, state and message."""
+    values = {name: getattr(result, name, None) for name in _LOGGED_RESULT_FIELDS}
+    facts: JsonObject = {name: str(value) for name, value in values.items() if value}
+    return facts if getattr(result, "is_new", True) else {**facts, "is_new": False}
+
+
+def _outcome(error: Exception) -> CallOutcome:
+    """Return `refused` if the call had no effect, `failed` if it may have had one."""
+    is_refusal = isinstance(error, SparringError)
+    has_begun = isinstance(error, InfrastructureError | LauncherFailed)
+    return CallOutcome.REFUSED if is_refusal and not has_begun else CallOutcome.FAILED
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_MAX_CHARACTERS]
+
+
+def _short(table: JsonObject) -> Any:
+    """Return the table, or its first characters if it is long, so that a log line stays short."""
+    text = json.dumps(table, default=repr)
+    return table if len(text) <= _MAX_CHARACTERS else {"shortened": text[:_MAX_CHARACTERS]}
 
 
 OWNER_ONLY = "owner_only"  # marks a field that only the owner may set; tools leave it out
@@ -126,26 +288,24 @@ class Operation(Generic[Request, Result]):
 
     def __call__(self, request: Request, caller: Caller) -> Result:
         """Run the operation. Calls that change state and operators' refused calls are logged."""
-        arguments = request.model_dump(mode="json", exclude_defaults=True)
-        if caller.outer_operation or not self._is_logged(caller):
-            result = self._run_unlogged(request, caller, arguments)
-            # The owner's first call may have created the folder that holds the log.
-            if self.changes_state and not caller.outer_operation and caller.runs.is_dir():
-                note_done(self._entry(caller, arguments), caller.runs, facts_of(result))
-            return result
-        entry = self._entry(caller, arguments)
-        is_binding = not caller.is_owner
-
-        def max_starts() -> int | None:
-            is_limited = self.starts and is_binding
-            return caller.budget().starts_per_day if is_limited else None
-
-        with logged(
-            entry, caller.runs, max_starts=max_starts, is_binding=is_binding
-        ) as logged_result:
+        call = self._call(caller, request.model_dump(mode="json", exclude_defaults=True))
+        if caller.outer_operation:
+            return self._run_permitted(request, caller)
+        if self._is_logged(caller):
+            with call.logged() as facts:
+                result = self._run_permitted(request, caller)
+                facts |= _facts_of(result)
+                return result
+        try:
             result = self._run_permitted(request, caller)
-            logged_result |= facts_of(result)
-            return result
+        except SparringError as error:
+            if not caller.is_owner:
+                call.note_refusal(error)
+            raise
+        # The owner's first call may have created the folder that holds the log.
+        if self.changes_state and caller.runs.is_dir():
+            call.note_done(_facts_of(result))
+        return result
 
     def ask(self, arguments: JsonObject, caller: Caller) -> Result:
         """Call the operation with plain values. Raise InvalidInput if they do not validate."""
@@ -154,7 +314,7 @@ class Operation(Generic[Request, Result]):
         except ValidationError as error:
             refusal = InvalidInput(_describe(error, self.request))
             if not caller.is_owner:
-                note_refusal(self._entry(caller, arguments), caller.runs, refusal, is_binding=True)
+                self._call(caller, arguments).note_refusal(refusal)
             raise refusal from error
         return self(request, caller)
 
@@ -164,17 +324,8 @@ class Operation(Generic[Request, Result]):
         """
         return self.changes_state and (not caller.is_owner or caller.runs.is_dir())
 
-    def _entry(self, caller: Caller, arguments: JsonObject) -> LoggedCall:
-        return LoggedCall(caller.name, caller.role.name.lower(), self.name, arguments, self.starts)
-
-    def _run_unlogged(self, request: Request, caller: Caller, arguments: JsonObject) -> Result:
-        """Run the operation, and log only an error of an operator's or viewer's call."""
-        try:
-            return self._run_permitted(request, caller)
-        except SparringError as error:
-            if not caller.is_owner and not caller.outer_operation:
-                note_refusal(self._entry(caller, arguments), caller.runs, error, is_binding=True)
-            raise
+    def _call(self, caller: Caller, arguments: JsonObject) -> LoggedCall:
+        return LoggedCall(caller, self.name, arguments, self.starts)
 
     def _run_permitted(self, request: Request, caller: Caller) -> Result:
         if caller.role < self.role:

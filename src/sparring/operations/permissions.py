@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from sparring.contracts.specs import Frozen
-from sparring.operations.activity_log import activity_log, starts_today
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.projects import find_project
 from sparring.runs.index import Index
@@ -67,7 +67,7 @@ def show_limits(_: NoArguments, caller: Caller) -> Limits:
     project = find_project(caller.folder)
     budget = caller.budget()
     free = project.file.tables.operators.may_set
-    used = starts_today(activity_log(caller.runs))
+    used = ActivityLog(caller.runs).starts_today()
     most = None if caller.is_owner else budget.starts_per_day
     return Limits(
         name=caller.name,

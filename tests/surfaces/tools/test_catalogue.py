@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import ActivityLogBusy
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.tools.catalogue import function_schemas, refuse_unknown_tool, tools_for
 from tests.operations.made import make_project, operator_of
@@ -124,7 +124,7 @@ def test_more_than_anybody_means_is_refused_briefly_and_recorded(operator, given
     answered = tools_for(Role.OPERATOR)["show_run"].call(given, operator)
     assert answered.table["error"]["type"] in ("InvalidInput", "RunNotFound")
     assert len(json.dumps(answered.table)) < 4_000
-    (entry,) = activity_log(operator.runs).backwards()
+    (entry,) = ActivityLog(operator.runs).backwards()
     assert entry["outcome"] == "refused"
     assert len(json.dumps(entry)) < 8_000
 

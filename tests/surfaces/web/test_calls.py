@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sparring.contracts.errors import InvalidInput, NotPermitted, RunNotFound, SparringError
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role, all_operations
 from sparring.surfaces.web.calls import (
     call,
@@ -69,5 +69,5 @@ def test_too_large_a_call_and_an_unknown_one_are_on_record(tmp_path: Path) -> No
         deep = {"deep": deep}
     assert call(all_operations()["run.list"], deep, caller)[0] == 400
     assert refuse_unknown("run.own", caller)[0] == 404
-    refused = [entry["verb"] for entry in activity_log(runs).backwards()]
+    refused = [entry["verb"] for entry in ActivityLog(runs).backwards()]
     assert refused == ["http run.own", "run.list"]

@@ -12,7 +12,7 @@ import pytest
 from starlette.datastructures import Headers
 from starlette.testclient import TestClient
 
-from sparring.operations.activity_log import activity_log
+from sparring.operations.activity_log import ActivityLog
 from sparring.operations.operation import Caller, Role
 from sparring.surfaces.web.calls import web_operations
 from sparring.surfaces.web.security import SecurityMiddleware
@@ -204,7 +204,7 @@ def test_refusals_of_known_users_are_on_the_activity_log_and_capped(folder: Path
     client = client_of(Caller(Role.VIEWER, folder / "runs", "insistent", folder=folder))
     for _ in range(100):
         assert client.post("/api/rollout.list", json={"run": SECRET}).status_code == 403
-    log = activity_log(folder / "runs").path.read_text().splitlines()
+    log = ActivityLog(folder / "runs").path.read_text().splitlines()
     refused = [line for line in log if "rollout.list" in line and "refused" in line]
     assert refused
     assert len(refused) <= 61  # the rest of an hour is counted, not written

@@ -11,8 +11,14 @@ from typing import Any, cast
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject, plain
-from sparring.operations.activity_log import LoggedCall, note_refusal
-from sparring.operations.operation import OWNER_ONLY, Caller, Operation, Role, all_operations
+from sparring.operations.operation import (
+    OWNER_ONLY,
+    Caller,
+    LoggedCall,
+    Operation,
+    Role,
+    all_operations,
+)
 from sparring.surfaces.tools.answers import MOST, UNTRUSTED, Detail, answer, fitted
 from sparring.surfaces.tools.remedies import remedy_for, with_tool_names
 
@@ -127,12 +133,9 @@ class Tool:
         except Exception as error:  # a bug in Sparring must not end the conversation
             logging.getLogger(__name__).exception("%s", self.name)
             message = f"{type(error).__name__} inside Sparring; the server's log has the details"
-            note_refusal(self._entry(caller), caller.runs, error, is_binding=False)
+            LoggedCall(caller, self.operation.name, {}).note_refusal(error)
             fault = {"type": "Fault", "message": message, "remedy": "Tell the owner."}
             return ToolAnswer({"error": fault}, is_error=True)
-
-    def _entry(self, caller: Caller) -> LoggedCall:
-        return LoggedCall(caller.name, caller.role.name.lower(), self.operation.name, {})
 
 
 def tools_for(role: Role) -> dict[str, Tool]:
@@ -191,8 +194,7 @@ def limit_exceeded(arguments: JsonObject) -> str:
 def refusal(verb: str, caller: Caller, request: JsonObject, reason: str) -> InvalidInput:
     """Log a refusal and return its error."""
     error = InvalidInput(reason)
-    entry = LoggedCall(caller.name, caller.role.name.lower(), verb, dict(request))
-    note_refusal(entry, caller.runs, error, is_binding=not caller.is_owner)
+    LoggedCall(caller, verb, dict(request)).note_refusal(error)
     return error
 
 

@@ -10,8 +10,7 @@ from typing import Any
 from sparring.contracts import errors
 from sparring.contracts.errors import InvalidInput, SparringError
 from sparring.contracts.json import JsonObject, plain
-from sparring.operations.activity_log import LoggedCall, note_refusal
-from sparring.operations.operation import Caller, Operation, Role, all_operations
+from sparring.operations.operation import Caller, LoggedCall, Operation, Role, all_operations
 from sparring.surfaces.tools.catalogue import limit_exceeded, refusal
 
 _LOG = logging.getLogger(__name__)
@@ -91,9 +90,7 @@ def call(
         return status_of(error), error_json(error)
     except Exception as error:  # a bug in Sparring: log it, and answer in JSON
         _LOG.exception("%s", operation.name)
-        role = caller.role.name.lower()
-        entry = LoggedCall(caller.name, role, operation.name, {})
-        note_refusal(entry, caller.runs, error, is_binding=False)
+        LoggedCall(caller, operation.name, {}).note_refusal(error)
         message = f"internal error ({type(error).__name__}); see the server's log"
         return 500, _error("Fault", message)
 
