@@ -103,7 +103,7 @@ def held_out(trainer: Trainer, given: argparse.Namespace, runs: str) -> dict[str
     return {
         "cases": shown.summary.cases,
         **{name: round(rate[name], 4) for name in ("value", "low", "high")},
-        "right_specialist": shown.pass_rate("right_specialist"),
+        "right_specialist": shown.pass_rates["right_specialist"],
     }
 
 

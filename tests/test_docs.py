@@ -39,6 +39,9 @@ def names_in_scope() -> dict[str, Any]:
     import sparring
 
     scope: dict[str, Any] = {name: getattr(sparring, name) for name in sparring.__all__}
+    from sparring import measures
+
+    scope |= {name: getattr(measures, name) for name in measures.__all__}
     scope |= {"Agent": agents.Agent, "function_tool": agents.function_tool, "json": json}
     scope |= {"Field": pydantic.Field, "HOURS": {}, "STOCK": {}, "__name__": "docs"}
 

@@ -4,7 +4,8 @@ import json
 
 from openai import AsyncOpenAI
 
-from sparring import Case, Environment, Suite, numeric, tool_called
+from sparring import Case, Environment, Suite
+from sparring.measures import numeric, tool_called
 
 TOOLS = [
     {

@@ -2,7 +2,8 @@
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite, numeric, tool_called
+from sparring import Environment, Suite
+from sparring.measures import numeric, tool_called
 
 
 @function_tool

@@ -5,7 +5,8 @@ import random
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite, failed, measure, numeric, passed
+from sparring import Environment, Suite, failed, measure, passed
+from sparring.measures import numeric
 
 WORDS = """
 lamp kettle rope candle anchor barrel chair hammer ladder blanket whistle saddle

@@ -5,7 +5,8 @@ import zlib
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite, failed, measure, numeric, passed
+from sparring import Environment, Suite, failed, measure, passed
+from sparring.measures import numeric
 
 WORDS = """
 lamp chair table sofa desk shelf mirror rug clock vase stool bench bed couch cabinet drawer

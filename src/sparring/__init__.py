@@ -1,6 +1,7 @@
 """Sparring trains the agent you ship on the evals you already have.
 
-Names are imported on first use, so `import sparring` loads neither torch nor the agents SDK.
+Names are imported on first use, so `import sparring` loads neither torch nor the agents SDK. Errors
+are in `sparring.errors`, ready-made measures in `sparring.measures`.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sparring.api.evaluation import EvalResult as EvalResult
+    from sparring.api.checking import audit as audit
+    from sparring.api.checking import check as check
     from sparring.api.evaluation import evaluate as evaluate
-    from sparring.api.evaluation import prove as prove
+    from sparring.api.proving import prove as prove
+    from sparring.api.shipping import ship as ship
     from sparring.api.train_result import TrainResult as TrainResult
     from sparring.api.training import Trainer as Trainer
     from sparring.api.training import train as train
     from sparring.contracts.cases import Case as Case
     from sparring.contracts.cases import Split as Split
-    from sparring.contracts.errors import SparringError as SparringError
     from sparring.contracts.rollouts import Rollout as Rollout
     from sparring.contracts.specs import Service as Service
     from sparring.contracts.verdicts import Verdict as Verdict
@@ -28,45 +30,33 @@ if TYPE_CHECKING:
     from sparring.environments import Environment as Environment
     from sparring.environments.workspace import Workspace as Workspace
     from sparring.measures import measure as measure
-    from sparring.measures.builtin import contains as contains
-    from sparring.measures.builtin import exact as exact
-    from sparring.measures.builtin import json_schema as json_schema
-    from sparring.measures.builtin import length as length
-    from sparring.measures.builtin import no_tool_failed as no_tool_failed
-    from sparring.measures.builtin import numeric as numeric
-    from sparring.measures.builtin import regex as regex
-    from sparring.measures.builtin import tool_called as tool_called
-    from sparring.measures.llm_judge import llm_judge as llm_judge
     from sparring.player.worlds import tool as tool
-    from sparring.sandbox import SandboxLimits as SandboxLimits
     from sparring.suites import Suite as Suite
     from sparring.surfaces.agents_tools import operator_tools as operator_tools
 
 __version__ = "0.1.0"
 
 _NAMES = {  # of each module; type checkers read the imports above instead
-    "sparring.api.evaluation": "EvalResult evaluate prove",
+    "sparring.api.checking": "audit check",
+    "sparring.api.evaluation": "evaluate",
+    "sparring.api.proving": "prove",
+    "sparring.api.shipping": "ship",
     "sparring.api.train_result": "TrainResult",
     "sparring.api.training": "Trainer train",
     "sparring.contracts.cases": "Case Split",
-    "sparring.contracts.errors": "SparringError",
     "sparring.contracts.rollouts": "Rollout",
     "sparring.contracts.specs": "Service",
     "sparring.contracts.verdicts": "Verdict cannot_tell failed passed scored",
     "sparring.environments": "Environment",
     "sparring.environments.workspace": "Workspace",
     "sparring.measures": "measure",
-    "sparring.measures.builtin": "contains exact json_schema length no_tool_failed numeric "
-    "regex tool_called",
-    "sparring.measures.llm_judge": "llm_judge",
     "sparring.player.worlds": "tool",
-    "sparring.sandbox": "SandboxLimits",
     "sparring.suites": "Suite",
     "sparring.surfaces.agents_tools": "operator_tools",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = sorted([*_HOMES, "__version__"])
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

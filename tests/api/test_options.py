@@ -11,25 +11,47 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 
-from sparring.api.options import LearnOptions, PlayOptions, TrainOptions
-from sparring.contracts.specs import PlaySettings
+from sparring.api.options import LearnOptions, PlayOptions, ServerOptions, ShipOptions, TrainOptions
+from sparring.contracts.kinds import ShipSpec
+from sparring.contracts.specs import EndpointSpec, PlaySettings
 from sparring.contracts.training import TrainSettings
+from sparring.operations.shipping import StartShip
 
 ROOT = Path(__file__).resolve().parents[2]
 USER_FILE = """
 from agents import Agent
-from sparring import Suite, evaluate, exact, train
+from sparring import Suite, audit, check, evaluate, prove, ship, train
+from sparring.errors import SplitTooSmall
+from sparring.measures import exact
 
 agent = Agent(name="a")
 suite = Suite.from_jsonl("cases.jsonl", input="question", expected="answer")
-train(agent, suite, [exact()], max_steps=5, lora={"r": 8}, warm_start="demos.jsonl")
+checked = check(agent, suite, [exact()], dry_steps=1, learning_rate=1e-4)
+if checked.estimate is not None:
+    print(checked.estimate.hours.value)
+audit(agent, suite, [exact()], measure_timeout=5.0)
+try:
+    result = train(agent, suite, [exact()], max_steps=5, lora={"r": 8}, warm_start="demos.jsonl")
+except SplitTooSmall as error:
+    raise SystemExit(error.exit_code) from error
 evaluate(agent, suite, [exact()], model="tiny", temperature=0.5)
+print(prove(result, picked_from=2).verdict)
+ship(result, "model", forms=["merged"], validation_cases=8)
 """
 MISTAKES = {
     "max_steps=5": "max_step=5",
     "lora=": "loora=",
     "temperature=0.5": 'temperature="warm"',
     'expected="answer"': 'expcted="answer"',
+    "dry_steps=1": "dry_step=1",
+    "learning_rate=1e-4": "learning_rat=1e-4",
+    "measure_timeout=5.0": "measure_timout=5.0",
+    "picked_from=2": "piked_from=2",
+    "validation_cases=8": "validation_case=8",
+    'forms=["merged"]': 'forms=["zip"]',
+    "estimate.hours": "estimate.hour",
+    "import exact": "import exakt",
+    "import SplitTooSmall": "import SplitToSmall",
 }
 
 
@@ -56,6 +78,16 @@ def test_an_option_has_the_type_of_its_setting(options: type, settings: type) ->
             assert eval(declared.__forward_arg__, {"Literal": Literal}) == kind, name
             compared += 1
     assert compared >= 15
+
+
+def test_the_options_of_a_shipment_are_what_its_command_takes() -> None:
+    own = {"run", "to", "trial", "unproven", "accept_changes"}  # arguments of ship(), or no folder
+    assert set(ShipOptions.__annotations__) == set(StartShip.model_fields) - own
+    assert set(ShipOptions.__annotations__) <= set(ShipSpec.model_fields)
+
+
+def test_a_server_has_the_fields_of_an_endpoint() -> None:
+    assert set(ServerOptions.__annotations__) == set(EndpointSpec.model_fields)
 
 
 def test_the_options_of_train_are_those_of_the_trainer() -> None:

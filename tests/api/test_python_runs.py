@@ -35,19 +35,19 @@ def test_arguments_of_the_runner_are_told_where_they_belong(name):
 
 
 def test_a_run_of_another_kind_is_refused_by_name(tmp_path):
-    open_run(tmp_path, "mine", EvalSpec(target=python_target("a")), "a")
+    open_run(tmp_path, "mine", EvalSpec(target=python_target("a")))
     with pytest.raises(InvalidInput, match="run mine is of kind 'eval', not 'train'"):
-        open_run(tmp_path, "mine", TrainSpec(target=python_target("a")), "a")
+        open_run(tmp_path, "mine", TrainSpec(target=python_target("a")))
 
 
 def test_a_run_with_other_settings_is_refused_with_what_changed(tmp_path):
-    open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=3), "a")
-    assert open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=3), "a")
+    open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=3))
+    assert open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=3))
     with pytest.raises(RunChanged, match="cases: 3 → 4"):
-        open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=4), "a")
+        open_run(tmp_path, "mine", EvalSpec(target=python_target("a"), cases=4))
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", ""])
 def test_a_name_that_leads_elsewhere_is_refused(name, tmp_path):
     with pytest.raises(InvalidInput, match="cannot be called"):
-        open_run(tmp_path, name, EvalSpec(target=python_target("a")), "a")
+        open_run(tmp_path, name, EvalSpec(target=python_target("a")))

@@ -11,8 +11,7 @@ import pytest
 import torch
 from agents import Agent, Runner, function_tool
 
-from sparring import TrainResult, tool
-from sparring.contracts.cases import Case
+from sparring import Suite, TrainResult, tool
 from sparring.contracts.errors import (
     InvalidInput,
     RunNotFound,
@@ -54,7 +53,8 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     assert isinstance(answer, str)
     shown = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]
     question = {"role": "user", "content": "2?"}
-    taught = replace(result, case=Case("taught", [*shown, question]))
+    suite = Suite.from_records([{"input": [*shown, question], "split": "training"}])
+    taught = replace(result, task=replace(result.task, suite=suite))
     assert prompt_tokens(taught) > prompt_tokens(result)
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
     assert played.final_output is not None
@@ -79,7 +79,8 @@ def test_an_answer_is_generated_in_a_world_of_its_own_which_then_ends(tiny_folde
     lives.clear()
     with_tools = prompt_tokens(result)
     assert lives == ["made", "ended"]
-    assert with_tools > prompt_tokens(replace(result, world=None))
+    without = replace(result, task=replace(result.task, context=None))
+    assert with_tools > prompt_tokens(without)
     lives.clear()
     result.generate("hello", max_new_tokens=4, context=object())
     assert not lives

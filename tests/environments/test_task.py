@@ -1,4 +1,4 @@
-"""What `evaluate()`, `train()` and `prove()` are given: agents of the SDK, functions that run any
+"""What the Python entry points are given: agents of the SDK, functions that run any
 other agent, and environments."""
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from sparring import (
     Suite,
     TrainResult,
     evaluate,
-    exact,
     failed,
     measure,
     passed,
-    prove,
     train,
 )
 from sparring.contracts.errors import InvalidInput, RunChanged, UnknownFamily
 from sparring.contracts.rollouts import Ending
 from sparring.environments.task import as_family, default_settings, played_agent, read_task
 from sparring.gateway.agents import GatewayAgent
+from sparring.measures import exact
 from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.training import TALKATIVE, even, questions, talker, weights_digest
 
@@ -203,15 +202,15 @@ def test_a_function_is_evaluated_and_proved(tmp_path, codecs):
         )
 
     before, after = evaluated("odd", "before"), evaluated("even", "after")
-    assert (before.pass_rate("even"), after.pass_rate("even")) == (0.0, 1.0)
+    assert (before.pass_rates["even"], after.pass_rates["even"]) == (0.0, 1.0)
     assert all(rollout.ending is Ending.ANSWERED for rollout in after.rollouts())
-    assert prove(before, after).is_good
+    assert after.compare(before).is_good
 
 
 def test_an_environment_is_evaluated_by_itself(tmp_path, codecs):
     policy = ScriptedPolicy(lambda _: "even", codecs["qwen3"])
     result = evaluate(Talk(), policy=policy, runs=tmp_path, show_progress=False)
-    assert result.pass_rate("is_world") == 1.0
+    assert result.pass_rates["is_world"] == 1.0
     spec = json.loads(result.folder.spec.read_text())
     assert spec["play"]["max_completion_length"] == 8
     assert spec["play"]["num_generations"] == 1  # an environment's is for training
@@ -220,7 +219,7 @@ def test_an_environment_is_evaluated_by_itself(tmp_path, codecs):
 def test_a_command_is_evaluated(tmp_path, codecs):
     policy = ScriptedPolicy(lambda _: "q1", codecs["qwen3"])
     result = evaluate(Command(), policy=policy, runs=tmp_path, show_progress=False)
-    assert result.pass_rate("exact") == 0.5
+    assert result.pass_rates["exact"] == 0.5
 
 
 def test_a_changed_function_does_not_resume_a_run(tmp_path, codecs):

@@ -24,7 +24,8 @@ def proved(caller: Caller, verdict: str = "better", **given: Any) -> str:
     """A training run with a proof of this verdict."""
     run, proof = trained(caller, *DONE, **given)
     folder = RunFolder(caller.runs / proof)
-    summary = {"verdict": verdict, "split": "held-out", "checkpoint": "/x/checkpoints/step-5"}
+    told = {"run": proof, "verdict": verdict, "split": "held-out"}
+    summary = {**told, "checkpoint": "/x/checkpoints/step-5"}
     write_json(folder.summary, completed(ProveSummary, summary))
     return run
 

@@ -74,7 +74,8 @@ def test_a_starting_point_that_is_not_there_is_answered_with_those_that_are(tmp_
 
 TOOLS = """
 from agents import Agent, function_tool
-from sparring import Environment, Suite, exact
+from sparring import Environment, Suite
+from sparring.measures import exact
 
 @function_tool
 def find(word: str) -> str:

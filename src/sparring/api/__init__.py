@@ -1,1 +1,1 @@
-"""The Python entry points `train()`, `evaluate()` and `prove()`, and the results they return."""
+"""The Python entry points: one function per verb, `Trainer`, and their results."""

@@ -1,13 +1,14 @@
-"""The keyword arguments of `train()`, `Trainer` and `evaluate()`, for editors and type checkers.
+"""The keyword arguments of the Python entry points, for editors and type checkers.
 
-They mirror `PlaySettings` and `TrainSettings`, which hold the defaults and check the values.
+They mirror `PlaySettings`, `TrainSettings` and `ShipSpec`, which hold the defaults and check the
+values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 if TYPE_CHECKING:
     from sparring.contracts.training import Guards, SamplingServers, WarmStart
@@ -97,3 +98,31 @@ class TrainOptions(LearnOptions, total=False):
     run: str | None
     accept_changes: bool
     show_progress: bool
+
+
+class ShipOptions(TypedDict, total=False):
+    """Options of a shipment: the fields of `ShipSpec`."""
+
+    checkpoint: str
+    forms: Sequence[Literal["adapter", "merged", "gguf", "ollama"]]
+    quantizations: Sequence[str]
+    compare: bool
+    cases: int | None
+    rollouts: int
+    validation_cases: int
+    margin: float
+    name: str
+    llama_cpp: str
+    vllm: bool
+    hub: str
+    upload: bool
+    register_with_ollama: bool
+
+
+class ServerOptions(TypedDict, total=False):
+    """An OpenAI-compatible server: the fields of `EndpointSpec`."""
+
+    base_url: Required[str]
+    model: Required[str]
+    key_variable: str | None
+    weight: float

@@ -4,35 +4,65 @@ from __future__ import annotations
 
 import secrets
 import sys
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from sparring.contracts.errors import InvalidInput, RunChanged
-from sparring.contracts.specs import Frozen
-from sparring.jobs.run_job import Attempt
+from sparring.contracts.errors import InvalidInput, RunChanged, SettingError
+from sparring.contracts.kinds import run_kind
+from sparring.contracts.specs import (
+    Frozen,
+    PlaySettings,
+    PolicySpec,
+    RunSpec,
+    agent_of_target,
+    python_target,
+)
+from sparring.contracts.summaries import Summary
+from sparring.contracts.training import TrainSettings
+from sparring.environments.task import Task
+from sparring.jobs.run_job import Attempt, Ended, JobMaker, run_job
 from sparring.jobs.worker import Heartbeat
+from sparring.learning.engine import engine_named
 from sparring.player.sdk_run import RUNNER_ARGUMENTS
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.layout import is_plain_name, new_run_id
 
+Kind = TypeVar("Kind", bound=Summary)
+Spec = TypeVar("Spec", bound=RunSpec)
 _ACCEPTABLE_CHANGES = ("code_digest", "processes")
+_SECONDS_PER_LOOK = 0.5
 
 
 def open_run(
-    runs: Path, run: str | None, spec: Frozen, name: str, *, accept_changes: bool = False
+    runs: Path, run: str | None, spec: RunSpec, *, accept_changes: bool = False
 ) -> RunFolder:
     """Return the folder of the run named `run`, and create the run if it does not exist.
 
-    Without `run`, the new run gets an id made from `name`. Raises RunChanged if an existing run has
-    another spec; `accept_changes` permits changed code and another number of processes.
+    Without `run`, the new run gets an id made from its environment's or agent's name. Raises
+    RunChanged if an existing run has another spec; `accept_changes` permits changed code and
+    another number of processes.
     """
     if run is not None and not is_plain_name(run):
         raise InvalidInput(f"a run cannot be called {run!r}; use letters, digits, - _ and .")
+    name = run_kind(spec.kind, "spec").id_prefix + (
+        spec.environment or agent_of_target(spec.target)
+    )
     folder = RunFolder(runs / (run or new_run_id(name, time.time(), secrets.token_hex(2))))
     now = spec.model_dump(mode="json")
     if not folder.path.is_dir():
@@ -57,6 +87,78 @@ def open_run(
             f"their results; {remedy}start a new run under another name"
         )
     return folder
+
+
+def spec_of(kind: type[Spec], fields: Mapping[str, Any]) -> Spec:
+    """Return the spec of a run. Raises InvalidInput with the names of the wrong fields."""
+    try:
+        return kind(**fields)
+    except ValidationError as error:
+        raise InvalidInput(explain_validation_error(error, kind)) from error
+
+
+def fields_of(task: Task) -> dict[str, Any]:
+    """Return the fields of a run's spec that its task gives."""
+    return {
+        "target": python_target(task.agent.name),
+        "environment": task.environment,
+        "measures": dict(task.measures.weights),
+        "code_digest": task.digest,
+    }
+
+
+def policy_named(model: str | None, settings: PlaySettings) -> PolicySpec:
+    """Return the model of that name, or the agent's, as the settings have it think."""
+    return PolicySpec(
+        model=model, thinking=settings.thinking, history_thinking=settings.history_thinking
+    )
+
+
+def train_settings(given: Mapping[str, Any]) -> TrainSettings:
+    """Return the settings of a training. Raises SettingError with the names of the wrong ones."""
+    engine_named().refuse_unknown(given)
+    try:
+        return TrainSettings(**given)
+    except ValidationError as error:
+        raise SettingError(explain_validation_error(error, TrainSettings)) from error
+
+
+def run_here(
+    folder: RunFolder,
+    task: Task | None,
+    doing: str,
+    *,
+    make: JobMaker[Kind] | None = None,
+    accept_changes: bool = False,
+    show_progress: bool = True,
+) -> Ended[Kind]:
+    """Run the job of a run in the calling process, and show its progress. Without `task`, the
+    environment that the spec names is opened."""
+    attempt = attempt_here(folder, accept_changes=accept_changes)
+    with _shown_progress(folder, doing, is_wanted=show_progress):
+        return run_job(attempt, task, make)
+
+
+@contextmanager
+def _shown_progress(folder: RunFolder, doing: str, *, is_wanted: bool) -> Iterator[None]:
+    """Show the progress that the run's job writes, within the context."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while not ended.wait(_SECONDS_PER_LOOK):
+            beat = read_json_or_empty(folder.heartbeat)
+            note = beat.get("doing") or f"{beat.get('passed', 0)} fully passed"
+            bar.update(shown, total=beat.get("total"), completed=beat.get("rollouts", 0), note=note)
+
+    with progress_bar(doing, TimeRemainingColumn(), is_wanted=is_wanted) as bar:
+        shown = bar.add_task(doing, total=None, note="")
+        follower = threading.Thread(target=follow, name="sparring-progress", daemon=True)
+        if not bar.disable:
+            follower.start()
+        try:
+            yield
+        finally:
+            ended.set()
 
 
 def attempt_here(folder: RunFolder, rank: int = 0, *, accept_changes: bool = False) -> Attempt:

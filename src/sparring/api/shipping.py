@@ -1,75 +1,92 @@
-"""`result.ship(…)`: ships a training run in the calling process."""
+"""`ship(…)`: what `sparring ship RUN` does, in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
-from sparring.api.python_runs import attempt_here, open_run
+from sparring.api.options import ShipOptions
+from sparring.api.python_runs import open_run, run_here, spec_of
+from sparring.api.results import ShipResult
+from sparring.api.train_result import TrainingRun, TrainResult
 from sparring.contracts.errors import FaultyArtefact, InvalidInput
-from sparring.contracts.kinds import ShipSpec
-from sparring.contracts.specs import PlaySettings
+from sparring.contracts.kinds import QUANTIZATIONS, ShipSpec
 from sparring.contracts.summaries import ShipSummary
-from sparring.contracts.training import TrainSpec
-from sparring.environments.task import Task
-from sparring.jobs.run_job import Ended, run_job
-from sparring.run_folder import RunFolder
+from sparring.environments.task import AnyAgent, Measures
+from sparring.jobs.run_job import Ended
+from sparring.player.player import ContextFactory
+from sparring.player.sdk_run import UserFunction
+from sparring.policies.families import Family
+from sparring.run_folder.layout import shipped_name
+from sparring.run_folder.proofs import proof_to_ship
+from sparring.suites import Suite
 
 
-@dataclass(frozen=True, slots=True)
-class ShipResult:
-    """The result of a shipment. `summary` has the fields that `sparring ship --json` prints."""
-
-    folder: Path
-    summary: ShipSummary
-
-    @property
-    def verdict(self) -> str:
-        """`equal`, `worse`, `cannot tell`, or `checked` if the artefact played no case."""
-        return self.summary.verdict
-
-    def __str__(self) -> str:
-        return f"{self.verdict}: {self.summary.sentence}\n{self.folder}"
-
-
-def ship_training(
-    training: RunFolder, to: Path, task: Task | None, options: Mapping[str, Any]
+def ship(
+    run: TrainResult | str | Path,
+    to: str | Path | None = None,
+    agent: AnyAgent | None = None,
+    suite: Suite | None = None,
+    measures: Measures | None = None,
+    *,
+    unproven: bool = False,
+    weights: Mapping[str, float] | None = None,
+    context: ContextFactory | None = None,
+    user: UserFunction | None = None,
+    family: Family | str | None = None,
+    runs: str | Path = "runs",
+    accept_changes: bool = False,
+    show_progress: bool = True,
+    **options: Unpack[ShipOptions],
 ) -> ShipResult:
-    """Ship the best checkpoint of a training run in this process, without a proof; `sparring ship`
-    includes one. Raises FaultyArtefact if an artefact differs from the checkpoint."""
-    spec = TrainSpec.model_validate(training.read_spec())
-    if not spec.is_from_python:
-        task = None  # the environment's file has it
-    elif task is None:
-        raise InvalidInput(
-            "this run was started from Python, and its suite and measures exist only there: pass "
-            "suite=… and the other parts to ship(), as you did to train()"
-        )
-    fields = PlaySettings.model_fields
-    play = PlaySettings(**{name: getattr(spec.settings, name) for name in fields})
-    shipment = ShipSpec(
-        target=spec.target,
-        environment=spec.environment or (task.agent.name if task else ""),
-        config=spec.config,
-        policy=spec.policy,
-        base=spec.policy,
-        play=play.model_copy(update={"num_generations": 1}),
-        run=training.id,
-        to=str(to.expanduser().resolve()),
-        **options,
+    """Write the trained model into a new folder: by default as adapter (after LoRA), merged weights
+    and GGUF.
+
+    `run` is as in `prove(…)`, and `to` is by default `shipped/NAME-ID`. Only a proved checkpoint is
+    shipped, unless `unproven` is set. Each artefact must give the prompts and log-probabilities of
+    the checkpoint, or FaultyArtefact is raised, and both play the same cases. `options` are those
+    of `sparring ship`.
+
+    A run that was started from Python and comes by its id needs its agent, suite and measures.
+    """
+    training = TrainingRun.find(run, Path(runs))
+    task = training.task(
+        agent,
+        suite,
+        measures,
+        weights=weights,
+        context=context,
+        user=user,
+        family=family,
+        verb="ship",
     )
-    folder = open_run(training.path.parent, None, shipment, f"ship-{shipment.environment}")
-    ended: Ended[ShipSummary] = run_job(attempt_here(folder), task)
-    summary = ended.summary
-    if summary.verdict == "refused":
-        raise FaultyArtefact(summary.problem)
-    return ShipResult(Path(summary.to), summary)
+    _refuse_unknown(options.get("quantizations", ()))
+    checkpoint = options.get("checkpoint", "")
+    proof = proof_to_ship(training.folder, checkpoint, is_needed=not unproven)
+    name = shipped_name(training.spec.environment or training.agent_name, training.folder.id)
+    place = Path("shipped", name) if to is None else Path(to)
+    spec = spec_of(
+        ShipSpec,
+        {
+            **training.spec.fields_of_later_runs(),
+            **options,
+            "run": training.folder.id,
+            "proof": proof.run if proof else "",
+            "checkpoint": checkpoint or (Path(proof.checkpoint).name if proof else ""),
+            "to": str(place.expanduser().resolve()),
+        },
+    )
+    folder = open_run(training.folder.path.parent, None, spec)
+    ended: Ended[ShipSummary] = run_here(
+        folder, task, "shipping", accept_changes=accept_changes, show_progress=show_progress
+    )
+    if ended.summary.verdict == "refused":
+        raise FaultyArtefact(ended.summary.problem)
+    return ShipResult(folder, ended.summary)
 
 
-def known_names(kind: str, names: Sequence[str], choices: Sequence[str]) -> tuple[str, ...]:
-    """Return the names as a tuple. Raises InvalidInput for a name that is not among `choices`."""
-    if unknown := [each for each in names if each not in choices]:
-        raise InvalidInput(f"unknown {kind} {unknown[0]!r}; there are {', '.join(choices)}")
-    return tuple(names)
+def _refuse_unknown(quantizations: Sequence[str]) -> None:
+    if unknown := [each for each in quantizations if each not in QUANTIZATIONS]:
+        listed = ", ".join(QUANTIZATIONS)
+        raise InvalidInput(f"unknown quantisation {unknown[0][:40]!r}; there are {listed}")

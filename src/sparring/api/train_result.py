@@ -1,6 +1,7 @@
 """The result of a training run: metrics, weights, and the agent with the trained model.
 
-`TrainResult.load` reads the result from the run's folder, in any process.
+`TrainResult.load` reads the result from the run's folder, in any process. `TrainingRun` is what a
+proof and a shipment need of a training, without its weights.
 """
 
 from __future__ import annotations
@@ -16,15 +17,24 @@ from typing import TYPE_CHECKING, Any, Self
 
 from agents import Agent, Runner
 
+from sparring.api.notebook import Line, Rows, as_html
+from sparring.api.results import Result
 from sparring.contracts.cases import Case, Split, examples_before
 from sparring.contracts.errors import InfrastructureError, InvalidInput, RunNotFound
-from sparring.contracts.kinds import QUANTIZATIONS, Form
 from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.specs import agent_of_target
 from sparring.contracts.summaries import TrainSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments import load_environment
-from sparring.environments.task import AnyAgent, Task, as_family, played_agent, read_task
+from sparring.environments.task import (
+    AnyAgent,
+    Measures,
+    Task,
+    as_family,
+    played_agent,
+    read_task,
+)
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
@@ -47,31 +57,25 @@ from sparring.shipping.template import write_tokenizer
 from sparring.threads import run_in_own_loop
 
 if TYPE_CHECKING:
-    from sparring.api.shipping import ShipResult
-    from sparring.measures.declaration import Judge, Measure
     from sparring.player.player import ContextFactory
     from sparring.suites import Suite
 
 
-@dataclass(frozen=True)
-class TrainResult:
+@dataclass(frozen=True, repr=False)
+class TrainResult(Result[TrainSummary]):
     """The result of a training run; `load` returns the result of an earlier run.
 
     The `model` and `policy` that `train()` returns have the weights of the last step. `load`,
-    `ship` and the commands use the best checkpoint. `case` is the first training case, and `world`
-    the function that makes a world for a case; a run that was started from Python and loaded later
-    has neither.
+    `prove`, `ship` and the commands use the best checkpoint. `task` is what was trained on; a run
+    that was started from Python and loaded later has none.
     """
 
-    folder: RunFolder
-    summary: TrainSummary
     agent: PlayedAgent
     model: Any
     tokenizer: Any
     policy: TokenPolicy
     settings: TrainSettings
-    case: Case | None = None
-    world: ContextFactory | None = None
+    task: Task | None = None
 
     @classmethod
     def load(
@@ -93,7 +97,7 @@ class TrainResult:
             raise InvalidInput(
                 f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"
             )
-        case, world = None, None
+        task = None
         if agent is None:
             if spec.is_from_python:
                 raise InvalidInput(
@@ -104,7 +108,6 @@ class TrainResult:
             environment.is_unsandboxed = spec.settings.unsandboxed
             task = Task.of_environment(environment, measures=MeasureSet((), {}))
             agent, declared = task.agent, declared or task.family
-            case, world = next(task.suite.cases(Split.TRAINING, 1)), task.context
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, played.model, declared)
@@ -118,14 +121,13 @@ class TrainResult:
             tokenizer=policy.tokenizer,
             policy=policy,
             settings=spec.settings,
-            case=case,
-            world=world,
+            task=task,
         )
 
-    @property
-    def run(self) -> str:
-        """The id of the run."""
-        return self.folder.id
+    @cached_property
+    def case(self) -> Case | None:
+        """The first training case; None without a task."""
+        return None if self.task is None else next(self.task.suite.cases(Split.TRAINING, 1))
 
     @property
     def examples(self) -> Sequence[Any]:
@@ -149,13 +151,28 @@ class TrainResult:
         found = self.summary.best_checkpoint
         return Path(found) if found else None
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The run, its steps and its time."""
         done, planned = self.summary.steps, self.summary.planned_steps
         stopped = f", stopped before step {planned}" if done < planned else ""
-        lines = [f"{self.run}: {done} steps in {self.summary.seconds:.0f} s{stopped}"]
-        for row in self.summary.validation:
-            lines.append(f"  validation reward at step {row['step']}: {row['reward']:.3f}")
-        return "\n".join(lines)
+        return f"{self.run}: {done} steps in {self.summary.seconds:.0f} s{stopped}"
+
+    def rows(self) -> Rows:
+        """Return the validation reward at each step that has one."""
+        return [
+            (f"validation reward at step {row['step']}", f"{row['reward']:.3f}")
+            for row in self.summary.validation
+        ]
+
+    def _repr_html_(self) -> str:
+        lines = [
+            Line(
+                name, [(row["step"], row[key]) for row in self.history if row.get(key) is not None]
+            )
+            for name, key in (("reward", "reward"), ("validation", "validation/reward"))
+        ]
+        return as_html(self.headline, self.rows(), lines)
 
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
         """Return the agent with the trained model, for the SDK's `Runner`. Agents that it hands off
@@ -232,7 +249,7 @@ class TrainResult:
         if given is not None or self.case is None:
             yield given
             return
-        world = await as_case_factory(self.world)(self.case)
+        world = await as_case_factory(self.task.context if self.task else None)(self.case)
         try:
             yield world
         finally:
@@ -256,53 +273,6 @@ class TrainResult:
         write_json(place / "sparring.json", {"run": self.run, "settings": settings})
         return place
 
-    def ship(
-        self,
-        to: str | Path,
-        *,
-        forms: Sequence[str] = (),
-        quantizations: Sequence[str] = ("q8_0",),
-        suite: Suite | None = None,
-        measures: Sequence[Measure | str | Judge] = (),
-        weights: Mapping[str, float] | None = None,
-        context: ContextFactory | None = None,
-        user: UserFunction | None = None,
-        validation_cases: int = 24,
-        name: str = "",
-        llama_cpp: str = "",
-    ) -> ShipResult:
-        """Write the best checkpoint into a new folder: by default as adapter (after LoRA), merged
-        weights and GGUF.
-
-        Each artefact is verified: its prompts and log-probabilities must match the checkpoint's,
-        or FaultyArtefact is raised, and its rollouts on validation cases are compared with the
-        checkpoint's. For a run that was started from Python, pass its `suite`, `measures`,
-        `weights`, `context` and `user`. `sparring ship` also verifies on held-out cases, against a
-        proof.
-        """
-        from sparring.api.shipping import known_names, ship_training
-
-        task = None
-        if suite is not None:
-            task = read_task(
-                self.agent,
-                suite,
-                measures,
-                weights=weights,
-                context=context,
-                user=user,
-                family=getattr(getattr(self.policy, "codec", None), "family", None),
-                settings=self.settings,
-            )
-        options: dict[str, Any] = {
-            "forms": known_names("form", forms, list(Form)),
-            "quantizations": known_names("quantisation", quantizations, QUANTIZATIONS),
-            "validation_cases": validation_cases,
-            "name": name,
-            "llama_cpp": llama_cpp,
-        }
-        return ship_training(self.folder, Path(to), task, options)
-
     def rollouts(self) -> Iterator[Rollout]:
         """Yield every training rollout, read from disk one at a time."""
         log = ShardedLog(self.folder.rollout_logs())
@@ -310,10 +280,76 @@ class TrainResult:
             yield from_record(record)
 
 
-def _find(runs: Path, name: str) -> RunFolder:
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A training run as its proof and shipment need it. `known_task` is what it was trained on, if
+    this process has it."""
+
+    folder: RunFolder
+    spec: TrainSpec
+    known_task: Task | None = None
+
+    @classmethod
+    def find(cls, run: TrainResult | str | Path, runs: Path) -> Self:
+        """Return the training of a result, or of an id, the end of an id, or a run's folder."""
+        if isinstance(run, TrainResult):
+            folder, task = run.folder, run.task
+        elif isinstance(run, str | Path):
+            folder, task = _find(runs, run), None
+        else:
+            raise InvalidInput(
+                f"the run must be the result of train(), or the id or folder of its run, not "
+                f"{type(run).__name__}"
+            )
+        return cls(folder, TrainSpec.model_validate(folder.read_spec()), task)
+
+    @property
+    def agent_name(self) -> str:
+        """The name of the agent of a run that was started from Python."""
+        return agent_of_target(self.spec.target)
+
+    def task(
+        self,
+        agent: AnyAgent | None,
+        suite: Suite | None,
+        measures: Measures | None,
+        *,
+        weights: Mapping[str, float] | None,
+        context: ContextFactory | None,
+        user: UserFunction | None,
+        family: Family | str | None,
+        verb: str,
+    ) -> Task | None:
+        """Return what the trained model plays; None if the environment's file has it. Raises
+        InvalidInput if nothing has it."""
+        if not self.spec.is_from_python:
+            return None
+        if agent is not None:
+            return read_task(
+                agent,
+                suite,
+                measures,
+                weights=weights,
+                context=context,
+                user=user,
+                family=family,
+                settings=self.spec.settings,
+            )
+        if self.known_task is None:
+            raise InvalidInput(
+                f"run {self.folder.id} was started from Python, and its agent, suite and measures "
+                f"exist only there: pass them to {verb}(), as you did to train()"
+            )
+        return self.known_task
+
+
+def _find(runs: Path, run: str | Path) -> RunFolder:
+    name = str(run)
+    paths = [Path(run).expanduser()]
     if is_plain_name(name):
-        for path in (runs / name, *sorted(runs.glob(f"*-{name}"), reverse=True)):
-            folder = RunFolder(path)
-            if folder.spec.is_file() and folder.read_spec().get("kind") == "train":
-                return folder
+        paths = [runs / name, *sorted(runs.glob(f"*-{name}"), reverse=True)]
+    for path in paths:
+        folder = RunFolder(path)
+        if folder.spec.is_file() and folder.read_spec().get("kind") == "train":
+            return folder
     raise RunNotFound(f"there is no training {name[:80]!r} in {runs.absolute()}")

@@ -13,22 +13,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from pydantic import ValidationError
 from rich.progress import TimeElapsedColumn
 
 from sparring.api.options import LearnOptions, TrainOptions
-from sparring.api.python_runs import attempt_here, explain_validation_error, open_run, progress_bar
+from sparring.api.python_runs import (
+    attempt_here,
+    fields_of,
+    open_run,
+    policy_named,
+    progress_bar,
+    spec_of,
+    train_settings,
+)
 from sparring.api.train_result import TrainResult
-from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.progress import NewLines, duration_text
-from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
-from sparring.learning.engine import Launched, engine_named
+from sparring.learning.engine import Launched
 from sparring.learning.work import load_work
 from sparring.player.function_player import RolloutFunction
 from sparring.player.player import ContextFactory
@@ -85,7 +90,7 @@ class Trainer:
         **settings: Unpack[LearnOptions],
     ) -> None:
         launched = Launched.here(processes)
-        self.settings = _checked({**default_settings(agent), **settings})
+        self.settings = _refuse_processes(train_settings({**default_settings(agent), **settings}))
         self._task = task = read_task(
             agent,
             suite,
@@ -183,8 +188,7 @@ class Trainer:
             tokenizer=self.tokenizer,
             policy=self.policy,
             settings=self.settings,
-            case=next(self._task.suite.cases(Split.TRAINING, 1)),
-            world=self._task.context,
+            task=self._task,
         )
 
     def _begin(self, *_: object) -> Training:
@@ -208,26 +212,12 @@ class Trainer:
 
 
 def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched) -> TrainSpec:
-    return TrainSpec(
-        target=python_target(task.agent.name),
-        policy=PolicySpec(
-            model=model if isinstance(model, str) else None,
-            thinking=settings.thinking,
-            history_thinking=settings.history_thinking,
-        ),
-        settings=settings,
-        processes=launched.world_size,
-        measures=dict(task.measures.weights),
-        code_digest=task.digest,
-    )
+    named = policy_named(model if isinstance(model, str) else None, settings)
+    own = {"policy": named, "settings": settings, "processes": launched.world_size}
+    return spec_of(TrainSpec, {**fields_of(task), **own})
 
 
-def _checked(given: Mapping[str, Any]) -> TrainSettings:
-    engine_named().refuse_unknown(given)
-    try:
-        settings = TrainSettings(**given)
-    except ValidationError as error:
-        raise SettingError(explain_validation_error(error, TrainSettings)) from error
+def _refuse_processes(settings: TrainSettings) -> TrainSettings:
     if settings.players:
         raise SettingError(
             "players is not available in train(), which plays in this process; use "
@@ -254,8 +244,7 @@ def _shared_folder(
         raise InvalidInput("several processes share one run: give it a name, run='…'")
     if launched.rank != 0:
         return RunFolder(runs / str(run))
-    name = agent_of_target(spec.target)
-    return open_run(runs, run, spec, name, accept_changes=accept_changes)
+    return open_run(runs, run, spec, accept_changes=accept_changes)
 
 
 @contextmanager

@@ -415,6 +415,18 @@ class TrainSpec(RunSpec):
         """Processes on all hosts."""
         return self.processes * self.nodes
 
+    def fields_of_later_runs(self) -> Table:
+        """Return the fields that the specs of this training's proof and shipment share with it.
+        Their base is the model that the training started from, and they play as it did."""
+        names = ("target", "environment", "config", "services", "supervision", "hours", "policy")
+        own = (*names, "code_digest", "code_files", "measures")
+        play = {name: getattr(self.settings, name) for name in PlaySettings.model_fields}
+        return {
+            **{name: getattr(self, name) for name in own},
+            "base": self.policy,
+            "play": PlaySettings(**{**play, "num_generations": 1}),
+        }
+
     @property
     def optimizer_steps(self) -> int | None:
         """`max_steps`; None if only epochs are given."""

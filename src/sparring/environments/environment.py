@@ -150,6 +150,14 @@ class Environment:
             raise SettingError(f"{cls.__name__}: {problems} (its fields: {known})") from error
 
 
+def name_of(environment: Environment) -> str:
+    """Return the name under which an environment is listed: its own, else its file's, else that of
+    its class, which was written in a notebook."""
+    file = _file_of(environment)
+    kind = type(environment)
+    return kind.name or (file.stem if file else kind.__name__)
+
+
 def listed(name: str, measures: Any) -> Sequence[Measure | str | Judge]:
     """Return the measures of the class called `name`; raise InvalidInput unless they are listed."""
     if not isinstance(measures, list | tuple):

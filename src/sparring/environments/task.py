@@ -15,7 +15,13 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.training import TrainSettings
-from sparring.environments.environment import Environment, listed, read_agent, read_suite
+from sparring.environments.environment import (
+    Environment,
+    listed,
+    name_of,
+    read_agent,
+    read_suite,
+)
 from sparring.gateway.agents import FunctionProgram, GatewayAgent, PlayFunction
 from sparring.measures import MeasureSet
 from sparring.measures.declaration import Judge, Measure
@@ -40,8 +46,8 @@ Measures = Sequence[Measure | str | Judge]
 class Task:
     """What is played and judged: an agent with its cases, measures, world, user and chat format.
 
-    `digest` identifies the agent of a run that was started from Python; the run is not resumed with
-    another agent.
+    `environment` is the name of the environment, if it comes from one. `digest` identifies the
+    agent of a run that was started from Python; the run is not resumed with another agent.
     """
 
     agent: PlayedAgent
@@ -50,6 +56,7 @@ class Task:
     context: ContextFactory | None = None
     user: UserFunction | None = None
     family: Family | None = None
+    environment: str = ""
     digest: str = ""
 
     @classmethod
@@ -73,6 +80,7 @@ class Task:
             context=environment.world if kind.world is not Environment.world else None,
             user=environment.user if kind.user is not Environment.user else None,
             family=environment.family,
+            environment=name_of(environment),
         )
 
     def training_obstacles(self, settings: TrainSettings) -> list[str]:

@@ -77,7 +77,7 @@ class StartAudit(Frozen):
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="check", tool="check_environment"),
+    forms=Forms(cli="check", tool="check_environment", python="sparring.check"),
 )
 def start_check(request: StartCheck, caller: Caller) -> Started:
     """Check whether an environment is learnable, and estimate the time and cost of training.
@@ -100,7 +100,7 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     role=Role.OPERATOR,
     changes_state=True,
     starts=True,
-    forms=Forms(cli="audit"),
+    forms=Forms(cli="audit", python="sparring.audit"),
 )
 def start_audit(request: StartAudit, caller: Caller) -> Started:
     """Audit an environment's measures with null players, which give fixed answers."""

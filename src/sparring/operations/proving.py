@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.command_line import RUN
 from sparring.contracts.errors import IllegalMove, InvalidInput, NotPermitted, OverBudget
 from sparring.contracts.kinds import ProveSpec
-from sparring.contracts.specs import Frozen, PlaySettings, is_python_target
+from sparring.contracts.specs import Frozen, is_python_target
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.resolution import fields_for, revalidate
@@ -92,7 +92,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     if not caller.is_owner and (request.also or request.accept_changes):
         raise NotPermitted("only the owner may prove on a second environment or with changed code")
     spec = with_current_code(folder, spec, verb="prove", accept_changes=request.accept_changes)
-    own = {**fields_of_training(spec), **fields_for(ProveSpec, request), "run": folder.id}
+    own = {**spec.fields_of_later_runs(), **fields_for(ProveSpec, request), "run": folder.id}
     if request.also:
         also = find_project(caller.folder).find(request.also, by_name_only=False)
         own |= {"also": also.target, "also_environment": also.name}
@@ -181,19 +181,7 @@ def requeue_proof(
 
 def proof_of(run: str, spec: TrainSpec) -> ProveSpec:
     """Return the spec of a training run's proof."""
-    return ProveSpec(run=run, **fields_of_training(spec))
-
-
-def fields_of_training(spec: TrainSpec) -> dict[str, Any]:
-    """Return the fields of a training's proof and shipment that its spec gives, with the training's
-    settings for playing. Their base is the model that the training started from."""
-    names = ("target", "environment", "config", "services", "supervision", "hours", "policy")
-    play = {name: getattr(spec.settings, name) for name in PlaySettings.model_fields}
-    return {
-        **{name: getattr(spec, name) for name in (*names, "code_digest", "code_files")},
-        "base": spec.policy,
-        "play": PlaySettings(**{**play, "num_generations": 1}),
-    }
+    return ProveSpec(run=run, **spec.fields_of_later_runs())
 
 
 def with_current_code(
@@ -228,8 +216,7 @@ def training_spec(folder: RunFolder) -> TrainSpec:
         )
     if is_python_target(str(spec.get("target", ""))):
         raise InvalidInput(
-            f"run {folder.id} was started from Python, with objects that exist only there; in "
-            "Python, call result.ship(…) to ship it, or evaluate() both models on held-out cases "
-            "and pass the results to prove()"
+            f"run {folder.id} was started from Python, with objects that exist only there; prove "
+            "and ship it there, with sparring.prove(result) and sparring.ship(result)"
         )
     return TrainSpec.model_validate(spec)

@@ -7,22 +7,19 @@ from typing import Annotated
 
 from pydantic import Field
 
-from sparring.contracts.cases import Split
 from sparring.contracts.command_line import RUN, OnCommandLine
-from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
+from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.contracts.kinds import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
-from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
-from sparring.operations.proving import fields_of_training, training_spec, with_current_code
+from sparring.operations.proving import training_spec, with_current_code
 from sparring.operations.resolution import fields_for, refuse_over_budget, revalidate
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
-from sparring.run_folder.contents import find_summary
-from sparring.run_folder.files import read_json_or_empty
-from sparring.run_folder.layout import is_plain_name, slug
+from sparring.run_folder.layout import is_plain_name, shipped_name
+from sparring.run_folder.proofs import proof_to_ship
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
 
@@ -132,7 +129,7 @@ class StartShip(Frozen):
     forms=Forms(
         cli="ship",
         tool="ship_run",
-        python="sparring.TrainResult.ship",
+        python="sparring.ship",
     ),
 )
 def start_ship(request: StartShip, caller: Caller) -> Started:
@@ -157,15 +154,14 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
             "gives another model on the unquantized base; use --form merged,gguf"
         )
     spec = with_current_code(folder, spec, verb="ship", accept_changes=request.accept_changes)
-    proof = _proof(folder, request)
-    proved = find_summary(proof, ProveSummary) if proof else None
+    proof = proof_to_ship(folder, request.checkpoint, is_needed=not request.unproven)
     budget = caller.budget()
     own = {
-        **fields_of_training(spec),
+        **spec.fields_of_later_runs(),
         **fields_for(ShipSpec, request),
         "run": folder.id,
-        "proof": proof.id if proof else "",
-        "checkpoint": request.checkpoint or (Path(proved.checkpoint).name if proved else ""),
+        "proof": proof.run if proof else "",
+        "checkpoint": request.checkpoint or (Path(proof.checkpoint).name if proof else ""),
         "to": str(_place(request, folder, spec, caller)),
         "hours": budget.hours,
     }
@@ -177,41 +173,6 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     return start(shipment, caller, runs_at_once=budget.runs_at_once)
 
 
-def _proof(folder: RunFolder, request: StartShip) -> RunFolder | None:
-    """Return the newest proof with the verdict "better": of the requested checkpoint, or of any
-    checkpoint if none is requested. With `unproven`, fall back to the newest proof, or None;
-    otherwise raise NotProved."""
-    found: list[tuple[RunFolder, ProveSummary]] = []
-    for spec in sorted(folder.path.parent.glob("*/spec.json"), reverse=True):
-        proof = RunFolder(spec.parent)
-        content = read_json_or_empty(spec)
-        if content.get("kind") != "prove" or content.get("run") != folder.id:
-            continue
-        summary = find_summary(proof, ProveSummary)
-        if summary is None or summary.split != Split.HELD_OUT.value:
-            continue
-        if not request.checkpoint or request.checkpoint == Path(summary.checkpoint).name:
-            found.append((proof, summary))
-    better = [proof for proof, summary in found if summary.has_passed]
-    if better:
-        return better[0]
-    if request.unproven:
-        return found[0][0] if found else None
-    if found:
-        proof, summary = found[0]
-        raise NotProved(
-            f"no checkpoint of run {folder.id} is proved: the verdict of {proof.id} on "
-            f'{Path(summary.checkpoint).name} is "{summary.verdict}". Train longer, '
-            f"prove more cases with `sparring prove {folder.id}`, or ship it with --unproven, "
-            "which the model cards state"
-        )
-    what = f"the {request.checkpoint or 'best'} checkpoint of run {folder.id}"
-    raise NotProved(
-        f"{what} has no proof; run `sparring prove {folder.id}` first, or ship it with --unproven, "
-        "which the model cards state"
-    )
-
-
 def _absolute(path: str, caller: Caller) -> str:
     """Resolve a path against the caller's folder. An empty path stays empty."""
     return str(caller.folder.resolve() / Path(path).expanduser()) if path else ""
@@ -219,7 +180,7 @@ def _absolute(path: str, caller: Caller) -> str:
 
 def _place(request: StartShip, folder: RunFolder, spec: TrainSpec, caller: Caller) -> Path:
     root = find_project(caller.folder).root
-    default = f"{slug(spec.environment)}-{folder.id.rpartition('-')[2]}"
+    default = shipped_name(spec.environment, folder.id)
     if caller.is_owner and request.to:
         place = Path(_absolute(request.to, caller))
     else:

@@ -217,6 +217,11 @@ def slug(name: str) -> str:
     return hyphenated(name)[:40] or "run"
 
 
+def shipped_name(environment: str, run: str) -> str:
+    """Return the default name of the folder that a training is shipped to."""
+    return f"{slug(environment)}-{run.rpartition('-')[2]}"
+
+
 def hyphenated(name: str) -> str:
     """Return a name, or the beginning of an id, in lower case and with hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from agents import Agent
 
-from sparring import contains
 from sparring.contracts.cases import Split
 from sparring.contracts.errors import InfrastructureError, SplitTooSmall
 from sparring.contracts.specs import EvalSpec
@@ -17,6 +16,7 @@ from sparring.environments.task import Task
 from sparring.jobs.eval import job
 from sparring.jobs.run_job import Attempt
 from sparring.jobs.worker import Heartbeat
+from sparring.measures import contains
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json
 from sparring.run_folder.sharded_log import read_rollouts

@@ -287,13 +287,15 @@ def test_a_trial_plays_and_leaves_no_folder(proved: Path, tmp_path: Path) -> Non
 
 @pytest.mark.nightly
 def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path) -> None:
-    from sparring.api.shipping import ship_training
+    from sparring import ship
 
-    options = {"forms": (Form.MERGED,), "validation_cases": 2, "name": "porter"}
-    result = ship_training(RunFolder(proved / RUN), tmp_path / "porter", None, options)
+    result = ship(
+        RUN, tmp_path / "porter", runs=proved, forms=["merged"], validation_cases=2, name="porter",
+        cases=2,
+    )  # fmt: skip
     assert result.verdict == "equal"
-    assert verify_folder_digests(result.folder) == []
-    assert "Unproven" in (result.folder / "proof_card.md").read_text()
+    assert verify_folder_digests(result.path) == []
+    assert "Unproven" not in (result.path / "proof_card.md").read_text()
 
 
 @pytest.mark.parametrize(

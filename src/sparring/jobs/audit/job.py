@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from dataclasses import asdict
 
@@ -13,6 +12,7 @@ from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.run_job import Attempt, Job
 from sparring.proofs.audit import ADVICE, audit
+from sparring.threads import run_in_own_loop
 
 
 class AuditJob(Job[AuditSummary]):
@@ -30,7 +30,7 @@ class AuditJob(Job[AuditSummary]):
         auditor = Auditor(self._task.measures, self._task.context)
         heartbeat.watch(lambda: auditor.judged)
         heartbeat.note("auditing", step=0)
-        asyncio.run(audit_null_players(folder, auditor, self._task.suite, self._spec.cases))
+        run_in_own_loop(audit_null_players(folder, auditor, self._task.suite, self._spec.cases))
         findings = audit(auditor.observations)
         return AuditSummary(
             format=FORMAT,

@@ -40,6 +40,7 @@ from sparring.proofs.eval_summary import EvalTally
 from sparring.proofs.learnability import bands, judge_measures, live_shares, outcomes_of
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import write_summary
+from sparring.threads import run_in_own_loop
 
 _NOT_HERE = object()  # unlike None, no value of a setting
 
@@ -123,7 +124,7 @@ class CheckJob(Job[CheckSummary]):
         if self._failures:
             return
         if not can_train:
-            asyncio.run(self._audit(auditor))
+            run_in_own_loop(self._audit(auditor))
             return
         with tempfile.TemporaryDirectory() as scratch:
             work = self._load()

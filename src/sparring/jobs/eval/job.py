@@ -9,7 +9,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 from sparring.contracts.cases import Split, digest_of
@@ -31,8 +31,6 @@ from sparring.run_folder.files import append_line, read_lines
 from sparring.run_folder.held_out_ledger import record_look
 from sparring.threads import run_in_own_loop
 
-OnProgress = Callable[[Progress], None]
-
 
 class EvalJob(Job[EvalSummary]):
     """One evaluation. A worker process loads the model itself, and fails if no rollout could be
@@ -44,7 +42,6 @@ class EvalJob(Job[EvalSummary]):
         spec: EvalSpec,
         task: Task,
         policy: Policy | None = None,
-        on_progress: OnProgress | None = None,
     ) -> None:
         task.suite.require(spec.split)  # before the model is loaded, which may take minutes
         self._attempt = attempt
@@ -58,7 +55,6 @@ class EvalJob(Job[EvalSummary]):
         cases = task.suite.size(spec.split)
         self._cases = min(cases, spec.cases or cases)
         self._progress = Progress(total=self._cases * spec.play.num_generations)
-        self._on_progress = on_progress or (lambda _: None)
         self._logged = LoggedPlay(
             self._folder.rollouts(), self._plan, task=task, policy=self._policy, play=spec.play
         )
@@ -116,7 +112,6 @@ class EvalJob(Job[EvalSummary]):
     def _count(self, rollout: Rollout) -> None:
         self._tally.add(rollout)
         self._progress.count(rollout)
-        self._on_progress(self._progress)
 
     def _sum_up(self, seconds: float, hung: list[str]) -> EvalSummary:
         summary = EvalSummary(

@@ -34,6 +34,7 @@ from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkp
 from sparring.run_folder.files import read_lines
 from sparring.run_folder.held_out_ledger import record_look, runs_that_looked
 from sparring.run_folder.sharded_log import read_rollouts
+from sparring.threads import run_in_own_loop
 
 BASE, TRAINED = "base", "trained"
 _AUDITED_CASES = 4
@@ -70,7 +71,7 @@ class ProveJob(Job[ProveSummary]):
             suites.append(self._suite("also-", also))
         self._refuse_other_inputs(suites)
         digest = digest_of(self._task.suite.cases(self._spec.split))  # also unplayed ones
-        asyncio.run(self._play_and_audit(suites, digest))
+        run_in_own_loop(self._play_and_audit(suites, digest))
         played = [
             PlayedSides(
                 self._rollouts_of(suite.name + BASE), self._rollouts_of(suite.name + TRAINED)

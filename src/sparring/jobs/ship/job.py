@@ -6,7 +6,6 @@ results of checks. A killed shipment therefore resumes at the stage where it sto
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,6 +37,7 @@ from sparring.shipping.artefacts import (
 from sparring.shipping.folder import ShipFolder
 from sparring.shipping.llama_cpp import find_llama_cpp
 from sparring.shipping.other_servers import find_vllm
+from sparring.threads import run_in_own_loop
 
 _TRIAL = "trial"
 
@@ -63,7 +63,7 @@ class ShipJob(Job[ShipSummary]):
 
     def run(self) -> ShipSummary:
         """Ship and return the summary. If an artefact is faulty, nothing is delivered."""
-        return asyncio.run(self._run())
+        return run_in_own_loop(self._run())
 
     async def _run(self) -> ShipSummary:
         started = time.monotonic()
