@@ -53,7 +53,8 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     assert isinstance(answer, str)
     shown = [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "one"}]
     question = {"role": "user", "content": "2?"}
-    suite = Suite.from_records([{"input": [*shown, question], "split": "training"}])
+    record = {"input": [*shown, question], "split": "training"}
+    suite = Suite.from_records([record], minimum_cases=1)
     taught = replace(result, task=replace(result.task, suite=suite))
     assert prompt_tokens(taught) > prompt_tokens(result)
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))

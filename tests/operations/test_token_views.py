@@ -11,6 +11,7 @@ from sparring.contracts.rollouts import Span, TokenKind, TokenRow
 from sparring.operations import token_views
 from sparring.operations.rollouts import ShowRollout
 from sparring.operations.token_views import show_tokens
+from sparring.run_folder.events import append_event
 from sparring.run_folder.rollout_log import RolloutWriter
 from tests.surfaces.web.viewed import TRAINING, make_training, owner_in, played
 
@@ -44,6 +45,16 @@ def test_the_tokenizer_of_a_checkpoint_decodes(tmp_path: Path, tiny_folder: Path
     place.write_bytes((tiny_folder / "tokenizer.json").read_bytes())
     shown = show_tokens(ShowRollout(run=TRAINING, rollout="lamps.0.0"), owner_in(tmp_path))
     assert shown.tokenizer == str(place)
+    texts = [text for row in shown.rows for span in row.spans for text in span.texts]
+    assert not any(text.startswith("⟨") for text in texts)
+
+
+def test_the_tokenizer_that_a_run_has_recorded_decodes(tmp_path: Path, tiny_folder: Path) -> None:
+    folder = make_training(tmp_path / "runs")
+    tokenizer = str(tiny_folder / "tokenizer.json")
+    append_event(folder, "inputs", author="worker", model="tiny", tokenizer=tokenizer)
+    shown = show_tokens(ShowRollout(run=TRAINING, rollout="lamps.0.0"), owner_in(tmp_path))
+    assert shown.tokenizer == tokenizer
     texts = [text for row in shown.rows for span in row.spans for text in span.texts]
     assert not any(text.startswith("⟨") for text in texts)
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from sparring.policies.pretrained import (
     load_rounded,
     load_tokenizer,
     load_weights,
+    origin_of,
     quantization_of,
     record_quantization,
     resolve_model_name,
@@ -49,6 +51,39 @@ def test_a_model_that_is_not_there_is_named(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(UnknownModel, match="cannot be loaded"):
         load_tokenizer(str(tmp_path))
+
+
+def test_a_model_that_is_nowhere_fails_at_once_when_the_hub_does_not_answer(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")  # nobody listens
+    started = time.monotonic()
+    with pytest.raises(UnknownModel, match=r"'me/none' is not on this machine.*pass its folder"):
+        load_tokenizer("me/none")
+    assert time.monotonic() - started < 10
+
+
+def test_a_model_of_the_hub_that_is_here_is_loaded_without_the_hub(
+    tiny_folder, tmp_path, monkeypatch
+):
+    from huggingface_hub import constants
+
+    revision = "0" * 40
+    cached = tmp_path / "models--me--tiny"
+    shutil.copytree(tiny_folder, cached / "snapshots" / revision)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(revision)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    tokenizer = load_tokenizer("me/tiny")
+    file = cached / "snapshots" / revision / "tokenizer.json"
+    assert origin_of(tokenizer) == {"tokenizer": str(file), "revision": revision}
+
+
+def test_a_tokenizer_comes_from_its_folder(tiny_folder):
+    tokenizer = load_tokenizer(str(tiny_folder))
+    assert origin_of(tokenizer) == {"tokenizer": str((tiny_folder / "tokenizer.json").resolve())}
+    assert origin_of(object()) == {}
 
 
 @pytest.mark.parametrize(

@@ -64,8 +64,7 @@ def ship(
     _refuse_unknown(options.get("quantizations", ()))
     checkpoint = options.get("checkpoint", "")
     proof = proof_to_ship(training.folder, checkpoint, is_needed=not unproven)
-    name = shipped_name(training.spec.environment or training.agent_name, training.folder.id)
-    place = Path("shipped", name) if to is None else Path(to)
+    place = Path("shipped", shipped_name(training.name, training.folder.id)) if to is None else to
     spec = spec_of(
         ShipSpec,
         {
@@ -74,7 +73,7 @@ def ship(
             "run": training.folder.id,
             "proof": proof.run if proof else "",
             "checkpoint": checkpoint or (Path(proof.checkpoint).name if proof else ""),
-            "to": str(place.expanduser().resolve()),
+            "to": str(Path(place).expanduser().resolve()),
         },
     )
     folder = open_run(training.folder.path.parent, None, spec)

@@ -304,9 +304,9 @@ class TrainingRun:
         return cls(folder, TrainSpec.model_validate(folder.read_spec()), task)
 
     @property
-    def agent_name(self) -> str:
-        """The name of the agent of a run that was started from Python."""
-        return agent_of_target(self.spec.target)
+    def name(self) -> str:
+        """The name of the environment, else of the agent."""
+        return self.spec.environment or agent_of_target(self.spec.target)
 
     def task(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 from array import array
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -19,6 +18,7 @@ from sparring.operations.operation import Caller, Role, operation
 from sparring.operations.rollouts import ShowRollout, find_rollout, open_log, readable_run
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
+from sparring.run_folder.files import read_lines
 from sparring.run_folder.records import RowRecord
 
 _MAX_TOKENS = 200_000
@@ -132,26 +132,17 @@ def _run_lengths(versions: list[int]) -> Iterator[tuple[int, int]]:
 
 
 def _tokenizer_of(folder: RunFolder) -> Path | None:
-    """Return the tokenizer file of a checkpoint or of the model; None if there is none."""
-    spec = folder.read_spec()
-    policy = spec.get("policy") or {}
-    places = [each.path for each in reversed(list_checkpoints(folder.checkpoints))]
-    training = str(spec.get("run") or folder.id.removeprefix("proof-"))
-    beside = RunFolder(folder.path.parent / Path(training).name)
-    if beside.path != folder.path:
-        places += [each.path for each in reversed(list_checkpoints(beside.checkpoints))]
-    model = str(policy.get("model") or "")
-    places += [Path(model)] if model.startswith("/") else []
-    places += sorted(_cache().glob(f"{model}-*")) if model.isalnum() else []
-    return next((each / _TOKENIZER for each in places if (each / _TOKENIZER).is_file()), None)
-
-
-def _cache() -> Path:
-    home = os.environ.get("SPARRING_CACHE")
-    if home:
-        return Path(home).expanduser() / "models"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return cache / "sparring" / "models"
+    """Return the tokenizer file of a checkpoint, or the one that the run has recorded, of this run
+    or of the training that it proves or ships; None if there is none."""
+    training = Path(str(folder.read_spec().get("run") or folder.id)).name
+    for run in dict.fromkeys((folder.path, folder.path.parent / training)):
+        saved = reversed(list_checkpoints(RunFolder(run).checkpoints))
+        recorded = [each.get("tokenizer") for each in read_lines(RunFolder(run).events)]
+        files = [each.path / _TOKENIZER for each in saved]
+        files += [Path(each) for each in reversed(recorded) if each]
+        if found := next((each for each in files if each.is_file()), None):
+            return found
+    return None
 
 
 def _decoder(path: Path | None) -> Callable[[int], str]:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from sparring.contracts.errors import MissingPackage, UnknownModel
 from sparring.contracts.specs import Table
 from sparring.run_folder import RunFolder
@@ -25,6 +27,8 @@ from sparring.run_folder.files import read_json, write_json
 from sparring.run_folder.layout import trainings_named
 
 _QUANTIZATION_FILE = "base_quantization.json"
+_TOKENIZER = "tokenizer.json"
+_HUB_SECONDS = 5.0
 _METHOD = "bitsandbytes"  # with other methods, the stored base is already quantized
 DEVELOPMENT_MODELS = ("tiny", "smollm2")
 _PREFIXES = (
@@ -129,8 +133,44 @@ def load_tokenizer(name: str) -> Any:
     """Load the tokenizer of a model. Raises UnknownModel if it cannot be loaded."""
     from transformers import AutoTokenizer
 
+    path = locate(name)
     with _translated_errors(name):
-        return AutoTokenizer.from_pretrained(locate(name), trust_remote_code=False)
+        return AutoTokenizer.from_pretrained(path, trust_remote_code=False, **_source(path))
+
+
+def origin_of(tokenizer: Any) -> dict[str, str]:
+    """Return where a tokenizer was loaded from: its file and, for a model of the hub, the revision;
+    empty if it has no file."""
+    from huggingface_hub import try_to_load_from_cache
+
+    name = str(getattr(tokenizer, "name_or_path", ""))
+    own = Path(name).expanduser() / _TOKENIZER
+    if own.is_file():
+        return {"tokenizer": str(own.resolve())}
+    cached = try_to_load_from_cache(name, _TOKENIZER) if _REPOSITORY.fullmatch(name) else None
+    if not isinstance(cached, str):
+        return {}
+    return {"tokenizer": cached, "revision": Path(cached).parent.name}
+
+
+def _source(path: str) -> dict[str, bool]:
+    """Return the arguments that keep transformers from waiting for a hub that does not answer,
+    which it tries for more than a minute. Raises UnknownModel if nothing of the model is here."""
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
+
+    if Path(path).is_dir():
+        return {}
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
+    except (httpx2.HTTPError, OSError) as error:
+        if not isinstance(try_to_load_from_cache(path, "config.json"), str):
+            raise UnknownModel(
+                f"the model {path!r} is not on this machine, and {constants.ENDPOINT} does not "
+                f"answer: {error}. Check the name and the network, or download the model "
+                "elsewhere and pass its folder"
+            ) from error
+        return {"local_files_only": True}
+    return {}
 
 
 def max_positions_of(config: Any) -> int | None:
@@ -145,8 +185,10 @@ def load_positions(name: str) -> int | None:
     none."""
     from transformers import AutoConfig
 
+    path = locate(name)
     with _translated_errors(name):
-        return max_positions_of(AutoConfig.from_pretrained(locate(name), trust_remote_code=False))
+        config = AutoConfig.from_pretrained(path, trust_remote_code=False, **_source(path))
+    return max_positions_of(config)
 
 
 def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
@@ -161,7 +203,9 @@ def load_weights(name: str, *, to_train: bool = False, **options: Any) -> Any:
             return load_adapted(Path(path), quantization, **options)
         if to_train and (Path(path) / "adapter_config.json").is_file():
             from peft import AutoPeftModelForCausalLM as AutoModelForCausalLM
-        return AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options)
+        return AutoModelForCausalLM.from_pretrained(
+            path, trust_remote_code=False, **_source(path), **options
+        )
 
 
 @contextmanager

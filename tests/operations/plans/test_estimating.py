@@ -18,7 +18,7 @@ from sparring.operations.plans.planning import Plan, PlanQuery, PlanRun, plan_ru
 from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started
 from sparring.run_folder import RunFolder
-from sparring.run_folder.events import append_state
+from sparring.run_folder.events import append_event, append_state
 from sparring.run_folder.files import append_line, write_json
 from sparring.runs.lifecycle import RunState
 from tests.operations.made import make_project, operator_of
@@ -50,7 +50,9 @@ def started(plan: Plan, caller: Caller) -> Started:
 def checked(folder: Path, seconds_per_step: Any) -> Done:
     run = RunFolder(folder / "check-shop-1")
     run.create(CheckSpec(**TARGET, settings=SETTINGS).model_dump(mode="json"))
-    estimate = {"estimate": {"seconds_per_step": {"value": seconds_per_step}}}
+    is_number = isinstance(seconds_per_step, float)
+    hours = seconds_per_step * 10 / 3600 if is_number else seconds_per_step
+    estimate = {"estimate": {"hours": {"value": hours}, "steps": 10}}
     write_json(run.summary, completed(CheckSummary, estimate))
     return Done("check", run)
 
@@ -115,6 +117,21 @@ def test_only_completed_runs_of_the_same_model_are_a_basis(owner: Caller) -> Non
             append_state(folder, state, author="test")
     found = completed_before(run_settings, owner)
     assert [(each.kind, each.folder.id) for each in found] == [("train", "shop-1")]
+
+
+def test_a_plan_that_leaves_the_model_to_the_agent_takes_the_time_of_its_check(
+    owner: Caller,
+) -> None:
+    (owner.folder / "sparring.toml").write_text("[settings]\nmax_steps = 10\n")
+    done = checked(owner.runs, 360.0).folder
+    append_event(done, "inputs", author="worker", model="smollm2")
+    for state in (RunState.QUEUED, RunState.STARTING, RunState.RUNNING, RunState.COMPLETED):
+        append_state(done, state, author="test")
+    cost = planned(owner).cost
+    assert cost.hours == pytest.approx(1.0)
+    assert cost.basis.startswith(f"{done.id} took")
+    assert planned(owner, settings={"model": "smollm2"}).cost.hours == pytest.approx(1.0)
+    assert planned(owner, settings={"model": "tiny"}).cost.hours is None
 
 
 def test_the_time_is_estimated_from_the_newest_check_or_training(operator: Caller) -> None:

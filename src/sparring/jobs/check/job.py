@@ -33,6 +33,7 @@ from sparring.learning.engine import Launched
 from sparring.learning.work import Built, TrainWork, build, load_work
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
+from sparring.policies.pretrained import origin_of
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import audit
 from sparring.proofs.check_verdict import OF_THE_MODEL, Facts, judge
@@ -214,7 +215,7 @@ class CheckJob(Job[CheckSummary]):
         work = load_work(task, settings, self._spec.policy, world_size=1)
         learner = work.learner
         inputs = {"suite": task.suite.digest, "cases": len(task.suite), "model": learner.name}
-        report_event(self._folder, "inputs", **inputs)
+        report_event(self._folder, "inputs", **inputs, **origin_of(learner.tokenizer))
         codec = learner.codec()
         uses_tools = _has_tools(task) or task.context is not None
         self._failures += [

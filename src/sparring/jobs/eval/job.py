@@ -24,6 +24,7 @@ from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.worker import Progress, ProgressHeartbeat, report_event
 from sparring.player import Play
 from sparring.policies.loading import load_policy
+from sparring.policies.pretrained import origin_of
 from sparring.proofs.eval_summary import EvalTally
 from sparring.run_folder.checkpoint_list import candidate_of
 from sparring.run_folder.contents import write_summary
@@ -106,7 +107,8 @@ class EvalJob(Job[EvalSummary]):
                     )
         looked_at = digest_of(self._task.suite.cases(self._spec.split))
         count = len(self._task.suite)
-        more = {"cases": count, "looked_at": looked_at, "model": self._policy.name}
+        more: dict[str, Any] = {"cases": count, "looked_at": looked_at, "model": self._policy.name}
+        more |= {} if codec is None else origin_of(codec.tokenizer)
         report_event(self._folder, "inputs", **inputs, **more)
 
     def _count(self, rollout: Rollout) -> None:

@@ -20,6 +20,7 @@ from sparring.jobs.worker import report_event, supervised_attempt
 from sparring.learning.engine import Launched, from_rank_0
 from sparring.learning.reporting import MAX_UNSCORED, Hooks, OnProgress, Reporter
 from sparring.learning.work import Built, TrainWork, build
+from sparring.policies.pretrained import origin_of
 from sparring.run_folder.checkpoint_list import Checkpoint, best_of, list_checkpoints
 from sparring.run_folder.contents import read_history_rows, read_run_spec, read_summary
 from sparring.run_folder.files import read_lines
@@ -105,6 +106,7 @@ class Training(Job[TrainSummary]):
             suite=self._work.suite.digest,
             plan=str(self.built.plan),
             model=self.built.policy.name,
+            **origin_of(self._work.learner.tokenizer),
         )
         for note in self.built.plan.notes:
             self._report("note", message=note)

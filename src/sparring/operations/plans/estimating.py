@@ -21,6 +21,7 @@ from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows
 
 _MAX_RUNS_READ = 20
+_EXTRA = "loading, warm start, validation and proof"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,7 @@ class Cost(Frozen):
     rollouts_at_most: int | None = Field(
         default=None, description="upper bound, including replaced groups and validation"
     )
-    hours: float | None = Field(
-        default=None, description="estimated hours of the steps alone; null if unknown"
-    )
+    hours: float | None = Field(default=None, description="estimated hours; null if unknown")
     basis: str = ""
 
 
@@ -63,10 +62,8 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
         seconds = _seconds_per_rollout(done.folder, done.kind)
         if seconds is not None:
             hours = float(f"{seconds * steps * per_step / 3600:.3g}")
-            basis = (
-                f"{done.folder.id} took {seconds:.2f} s per rollout; loading, warm start, "
-                "validation and proof are extra"
-            )
+            extra = "warm start and proof" if done.kind == "check" else _EXTRA
+            basis = f"{done.folder.id} took {seconds:.2f} s per rollout; {extra} are extra"
             return Cost(**size, hours=hours, basis=basis)
     basis = "the time is unknown: no recent check or training of this environment and model has it"
     return Cost(**size, basis=basis)
@@ -74,7 +71,7 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
 
 def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
     """Return the checks and trainings of this model among the environment's 20 newest completed
-    runs, newest first."""
+    runs, newest first. If the plan leaves the model to the agent, so must they."""
     if not caller.runs.is_dir():
         return []
     states = (RunState.COMPLETED,)
@@ -83,7 +80,7 @@ def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
     return [
         Done(row.kind, RunFolder(caller.runs / row.id))
         for row in Index(caller.runs).page(query)
-        if row.model == model and row.kind in ("check", "train")
+        if (row.model if model else row.named_model) == model and row.kind in ("check", "train")
     ]
 
 
@@ -100,6 +97,6 @@ def _seconds_per_step(folder: RunFolder, kind: str) -> float:
         estimate = read_summary(folder, CheckSummary).estimate
         if estimate is None:
             raise ValueError("the check measured no step")
-        return estimate.seconds_per_step.value
+        return estimate.hours.value * 3600 / estimate.steps  # validation included
     seconds = [float(row["seconds"]) for row in recent_rows(folder) if "loss" in row]
     return sum(seconds) / len(seconds)
