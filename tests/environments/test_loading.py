@@ -87,7 +87,7 @@ def test_the_name_may_be_left_out_where_the_file_has_one_environment(write: Writ
 def test_an_unknown_name_is_answered_with_those_there_are(write: Write) -> None:
     with pytest.raises(InvalidInput, match=r"has no environment 'F'; it has E, made, sized"):
         load_environment(f"{write('e.py', SIZED)}:F")
-    with pytest.raises(InvalidInput, match=r"empty\.py has no environment; derive a class"):
+    with pytest.raises(InvalidInput, match=r"empty\.py has no environment; define agent, suite"):
         load_environment(f"{write('empty.py', 'x = 1')}:F")
 
 

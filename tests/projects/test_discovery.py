@@ -319,3 +319,86 @@ def test_an_environment_in_a_package_with_relative_imports_can_be_described(tmp_
     (tmp_path / "pkg" / "__init__.py").write_text("")
     project = find_project(tmp_path)
     assert project.describe(project.find("near")).error == ""
+
+
+PARTS = """
+'''Sorts mails.
+
+With more to it.'''
+from sparring import Suite
+agent = suite = measures = None
+"""
+
+
+def catalogue_of(folder: Path, **files: str) -> tuple[list[str], list[str]]:
+    """The names and the problems found in a folder with these files."""
+    for name, text in files.items():
+        (folder / f"{name}.py").write_text(text)
+    found = find_environments(folder, [folder])
+    here = [each for each in found.environments if Path(each.file).parent == folder]
+    return [each.name for each in here], [each.message for each in found.problems]
+
+
+def test_a_file_with_all_parts_is_an_environment_without_a_class(tmp_path: Path) -> None:
+    assert catalogue_of(tmp_path, triage=RAISING + PARTS) == (["triage"], [])
+    (found,) = find_environments(tmp_path, [tmp_path], tmp_path / "cache.json").environments
+    again = find_environments(tmp_path, [tmp_path], tmp_path / "cache.json").environments
+    assert again == (found,)
+    assert (found.target, found.line) == (f"{tmp_path / 'triage.py'}:triage", 7)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        "def agent(): ...\ndef suite(): ...\nmeasures = []\n",
+        "async def play(case, session): ...\nsuite: object = 1\nmeasures = ()\n",
+        "command = ['x']\nsuite = 1\nmeasures = []\n",
+        "if True:\n    url, suite, measures = 'u', 1, []\n    url = suite = measures = 1\n",
+    ],
+)
+def test_parts_may_be_bound_in_any_way(parts: str, tmp_path: Path) -> None:
+    assert catalogue_of(tmp_path, one=parts)[0] == ["one"]
+
+
+@pytest.mark.parametrize(
+    ("text", "missing"),
+    [
+        ("agent = suite = 1", "defines agent and suite, but no measures"),
+        ("play = measures = 1", "defines play and measures, but no suite"),
+        ("suite = measures = 1", "defines suite and measures, but no agent"),
+    ],
+)
+def test_a_file_that_lacks_one_part_is_a_problem(text: str, missing: str, tmp_path: Path) -> None:
+    names, problems = catalogue_of(tmp_path, half=f"import sparring\n{text}\n")
+    assert names == []
+    assert len(problems) == 1
+    assert problems[0].startswith(missing)
+    assert catalogue_of(tmp_path, half=text) == ([], [])  # it has nothing to do with sparring
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run", "from sparring import train\n" + PARTS + "result = train(agent, suite)\n"),
+        ("run", "import sparring as s\n" + PARTS + "print(s.Trainer(agent).train())\n"),
+        ("_shared", PARTS),
+        ("test_triage", PARTS),
+        ("inner", "def make():\n    agent = suite = measures = 1\n"),
+    ],
+)
+def test_scripts_private_files_and_tests_are_no_environments(
+    name: str, text: str, tmp_path: Path
+) -> None:
+    assert catalogue_of(tmp_path, **{name: text}) == ([], [])
+
+
+def test_a_script_for_the_command_line_in_the_same_file_does_not_hide_it(tmp_path: Path) -> None:
+    guarded = 'if __name__ == "__main__":\n    train(agent, suite)\n'
+    text = "from sparring import train\n" + PARTS + guarded
+    assert catalogue_of(tmp_path, triage=text) == (["triage"], [])
+
+
+def test_a_class_in_the_file_comes_before_its_variables(tmp_path: Path) -> None:
+    assert catalogue_of(tmp_path, mails=PLAIN + PARTS) == (["mails"], [])
+    (found,) = find_environments(tmp_path, [tmp_path]).environments
+    assert found.class_name == "Plain"

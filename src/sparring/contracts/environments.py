@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -9,9 +10,19 @@ from pydantic import Field
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.specs import Frozen, Service
 
+# The parts of an environment without a class: one of the first, and each of the others.
+AGENT_PARTS = ("agent", "play", "command", "url")
+OTHER_PARTS = ("suite", "measures")
+
+
+def is_whole(names: Collection[str]) -> bool:
+    """Return whether these names of a file make it an environment without a class."""
+    return any(part in names for part in AGENT_PARTS) and all(part in names for part in OTHER_PARTS)
+
 
 class FoundEnvironment(Frozen):
-    """One environment, found by reading source code."""
+    """One environment, found by reading source code. If it has no class, its file's name is its
+    class's, too."""
 
     name: str
     class_name: str

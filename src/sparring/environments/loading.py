@@ -15,12 +15,14 @@ from typing import Any
 
 from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.environments.environment import Environment
+from sparring.environments.modules import environment_of
 from sparring.tracebacks import error_with_line
 
 
 def load_environment(target: str, config: Mapping[str, Any] | None = None) -> Environment:
-    """Return the environment at `FILE:NAME`. NAME is the class name or `name` of a subclass, or a
-    variable that holds an instance; `FILE` alone suffices if the file has one environment."""
+    """Return the environment at `FILE:NAME`. NAME is the class name or `name` of a subclass, a
+    variable that holds an instance, or the stem of a file that is an environment without a class;
+    `FILE` alone suffices if the file has one environment."""
     factory = _find(target)
     try:
         return factory(**(config or {}))
@@ -52,7 +54,10 @@ def _find(target: str) -> Callable[..., Environment]:
     if not file and len(distinct) == 1:
         return next(iter(distinct.values()))
     if not factories:
-        raise InvalidInput(f"{path} has no environment; derive a class from sparring.Environment")
+        raise InvalidInput(
+            f"{path} has no environment; define agent, suite and measures in it, or derive a class "
+            "from sparring.Environment"
+        )
     listed = ", ".join(sorted(factories))
     if not file:
         raise InvalidInput(f"{path} has several environments: {listed}; write {path}:NAME")
@@ -75,6 +80,8 @@ def _candidates(module: Any) -> list[tuple[str, Callable[..., Environment]]]:
             candidates.append((value.__name__, value))
             if value.name:
                 candidates.append((value.name, value))
+    if not candidates and (made := environment_of(module)) is not None:
+        candidates.append((made.__name__, made))
     return candidates
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -244,7 +245,10 @@ def _identity(agent: AnyAgent) -> list[Any]:
 
 
 def _source(code: Any) -> str:
-    try:
-        return inspect.getsource(code)
-    except (OSError, TypeError):  # code typed into a console, or a callable object
-        return getattr(code, "__qualname__", type(code).__qualname__)
+    """Return the source of a function or class, or of the file that is an environment without a
+    class; the name of other code, such as a callable object."""
+    places: list[Any] = [code, inspect.getmodule(code) if inspect.isclass(code) else None]
+    for each in places:
+        with contextlib.suppress(OSError, TypeError):
+            return inspect.getsource(each)
+    return getattr(code, "__qualname__", type(code).__qualname__)

@@ -1,5 +1,10 @@
-"""Finds environments: classes derived from `sparring.Environment` in source files, and entry points
-of installed packages. Neither is imported.
+"""Finds environments: in source files, classes derived from `sparring.Environment` and files that
+are an environment without a class; and entry points of installed packages. None is imported.
+
+A file without such a class is an environment if its top level binds `suite`, `measures` and one of
+`agent`, `play`, `command` and `url`, by assignment or `def`. A file that calls a verb, such as
+`sparring.train`, when it is imported is a script. If two of the three are bound in a file that
+imports sparring, the third was probably forgotten, which is reported as a problem.
 
 Classes derived from Atropos's base class are found, too, and marked as needing a port. The facts of
 each file are cached with its size, times and inode, so that a second search only walks the folders.
@@ -12,17 +17,25 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
-from sparring.contracts.environments import Catalogue, FoundEnvironment, SourceProblem
+from sparring.contracts.environments import (
+    AGENT_PARTS,
+    OTHER_PARTS,
+    Catalogue,
+    FoundEnvironment,
+    SourceProblem,
+    is_whole,
+)
 from sparring.installed import entry_points_of
 from sparring.projects.source import ClassFacts, FileFacts, read_facts
 from sparring.run_folder.files import read_json, write_json
 
 GROUP = "sparring.environments"
-_FORMAT = 2
+_FORMAT = 3
 # The base classes of environments, with the framework that they belong to.
 _BASES: Mapping[str, str] = {
     "sparring.Environment": "sparring",
@@ -33,6 +46,7 @@ _BASES: Mapping[str, str] = {
 }
 _NOT_SOURCE = frozenset({"node_modules", "site-packages", "__pycache__", "runs", "build", "dist"})
 
+_Key = tuple[Path, str]  # a class: its file and its name
 _VALID_NAME = re.compile(r"[\w.\-]{1,64}")  # names appear on command lines and in agents' prompts
 PORTING = "docs/coming_from_atropos.md"
 
@@ -52,7 +66,8 @@ def find_environments(root: Path, folders: Iterable[Path], cache: Path | None = 
         for path, each in facts.items()
         if each.problem
     ]
-    found = [*sources.environments(), *installed_environments()]
+    problems += sources.half_made()
+    found = [*sources.environments(), *sources.modules(), *installed_environments()]
     problems += [_invalid_name(each) for each in found if not _VALID_NAME.fullmatch(each.name)]
     found = [each for each in found if _VALID_NAME.fullmatch(each.name)]
     found.sort(key=lambda each: (each.name, each.file, each.line))
@@ -156,10 +171,12 @@ class _Sources:
             for each in file.classes
         }
 
-    def environments(self) -> list[FoundEnvironment]:
-        """Return the classes that derive from a base class of environments, except hidden ones."""
-        children: dict[tuple[Path, str], list[tuple[Path, str]]] = {}
-        kinds: dict[tuple[Path, str], str] = {}
+    @cached_property
+    def _linked(self) -> tuple[dict[_Key, str], dict[_Key, list[_Key]]]:
+        """Return the framework of each class of an environment, and the classes derived from each
+        class."""
+        children: dict[_Key, list[_Key]] = {}
+        kinds: dict[_Key, str] = {}
         for key, each in self._classes.items():
             for base in each.facts.bases:
                 origin = self._origin(each.file, base)
@@ -174,11 +191,53 @@ class _Sources:
                 if key not in kinds:
                     kinds[key] = kinds[parent_key]
                     pending.append(key)
+        return kinds, children
+
+    def environments(self) -> list[FoundEnvironment]:
+        """Return the classes that derive from a base class of environments, except hidden ones."""
+        kinds, children = self._linked
         return [
             self._as_found(self._classes[key], needs_port=kind == "atropos")
             for key, kind in kinds.items()
             if not self._is_hidden(self._classes[key], has_children=key in children)
         ]
+
+    def modules(self) -> list[FoundEnvironment]:
+        """Return the files that are an environment without a class."""
+        return [
+            FoundEnvironment(
+                name=file.stem,
+                class_name=file.stem,
+                file=str(file),
+                line=min(facts.parts.values()),
+                description=facts.description,
+            )
+            for file, facts in self._without_class()
+            if is_whole(facts.parts)
+        ]
+
+    def half_made(self) -> list[SourceProblem]:
+        """Return the files that lack one part of an environment without a class."""
+        return [
+            SourceProblem(
+                file=str(file),
+                line=min(facts.parts.values()),
+                message=f"defines {' and '.join(facts.parts)}, but no {missing[0]}; an environment "
+                "without a class defines agent (or play, command or url), suite and measures",
+            )
+            for file, facts in self._without_class()
+            if any(each.partition(".")[0] == "sparring" for each in facts.modules)
+            and len(missing := _missing(facts)) == 1
+        ]
+
+    def _without_class(self) -> Iterator[tuple[Path, FileFacts]]:
+        """Yield the files, other than scripts, private files and tests, that have no class of an
+        environment."""
+        with_class = {file for file, _ in self._linked[0]}
+        for file, facts in self._facts.items():
+            is_private = file.name.startswith(("_", "test_"))
+            if not (is_private or facts.runs_a_verb or file in with_class):
+                yield file, facts
 
     def _is_hidden(self, each: _Class, *, has_children: bool) -> bool:
         """Whether a class is private, or is a base class with neither a name nor a description."""
@@ -276,6 +335,13 @@ class _Sources:
                     seen.add(parent)
                     pending.append(self._classes[parent])
         return ""
+
+
+def _missing(facts: FileFacts) -> list[str]:
+    """Return the parts that a file lacks to be an environment without a class."""
+    has_agent = any(part in facts.parts for part in AGENT_PARTS)
+    others = [part for part in OTHER_PARTS if part not in facts.parts]
+    return others if has_agent else ["agent", *others]
 
 
 def _duplicates(found: list[FoundEnvironment]) -> list[SourceProblem]:

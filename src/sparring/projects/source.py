@@ -1,4 +1,5 @@
-"""Reads the classes, their bases and the imports of a Python file from its syntax tree.
+"""Reads the classes, their bases, the parts of an environment and the imports of a Python file from
+its syntax tree.
 
 The file is not executed. If it cannot be read or parsed, the facts contain a problem.
 """
@@ -8,14 +9,21 @@ from __future__ import annotations
 import ast
 import inspect
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
+from sparring.contracts.environments import AGENT_PARTS, OTHER_PARTS
 from sparring.contracts.specs import Frozen
 
 _MAX_BYTES = 2_000_000
+_PARTS = frozenset((*AGENT_PARTS, *OTHER_PARTS))
+_VERBS = frozenset(
+    f"sparring.{verb}"
+    for verb in ("Trainer", "audit", "check", "evaluate", "prove", "ship", "train")
+)
 
 
 class ClassFacts(Frozen):
@@ -34,6 +42,14 @@ class FileFacts(Frozen):
     """The facts of a file. `imports` maps local names to the dotted names that they refer to."""
 
     classes: tuple[ClassFacts, ...] = ()
+    description: str = ""
+    parts: dict[str, int] = Field(
+        default_factory=dict,
+        description="lines at which the parts of an environment without a class are bound",
+    )
+    runs_a_verb: bool = Field(
+        default=False, description="whether importing it calls a verb, such as sparring.train"
+    )
     imports: dict[str, str] = Field(default_factory=dict)
     star_imports: tuple[str, ...] = ()
     modules: tuple[str, ...] = Field(
@@ -85,6 +101,9 @@ def _facts(tree: ast.Module) -> FileFacts:
                     imports.setdefault(target.id, _resolved(dotted, imports))
     return FileFacts(
         classes=tuple(_class_facts(each, imports) for each in classes),
+        description=_first_paragraph(tree),
+        parts={name: line for name, line in _bound(tree.body) if name in _PARTS},
+        runs_a_verb=any(_resolved(each, imports) in _VERBS for each in _called(tree.body)),
         imports=imports,
         star_imports=tuple(stars),
         modules=tuple(sorted(_imported(tree))),
@@ -121,15 +140,37 @@ def _class_facts(node: ast.ClassDef, imports: dict[str, str]) -> ClassFacts:
     bases = [
         _dotted(base.value if isinstance(base, ast.Subscript) else base) for base in node.bases
     ]
-    docstring = ast.get_docstring(node) or ""
     return ClassFacts(
         name=node.name,
         line=node.lineno,
         bases=tuple(_resolved(base, imports) for base in bases if base),
-        description=inspect.cleandoc(docstring).partition("\n\n")[0].replace("\n", " "),
+        description=_first_paragraph(node),
         given_name=_given_name(node),
         config_class=_config_class(node),
     )
+
+
+def _first_paragraph(node: ast.ClassDef | ast.Module) -> str:
+    docstring = ast.get_docstring(node) or ""
+    return inspect.cleandoc(docstring).partition("\n\n")[0].replace("\n", " ")
+
+
+def _bound(body: list[ast.stmt]) -> Iterator[tuple[str, int]]:
+    """Yield the names of variables and functions of the module, with their lines."""
+    for node in _top_level(body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, node.lineno
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((each.id, node.lineno) for each in targets if isinstance(each, ast.Name))
+
+
+def _called(body: list[ast.stmt]) -> Iterator[str]:
+    """Yield the dotted names of what is called when the module is imported, except in blocks such
+    as `if __name__ == "__main__"`."""
+    for node in body:
+        if isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign):
+            yield from (_dotted(each.func) for each in ast.walk(node) if isinstance(each, ast.Call))
 
 
 def _given_name(node: ast.ClassDef) -> str:
