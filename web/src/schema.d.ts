@@ -1257,7 +1257,7 @@ export interface components {
             rollouts_at_most: number | null;
             /**
              * Hours
-             * @description estimated hours of the steps alone; null if unknown
+             * @description estimated hours; null if unknown
              * @default null
              */
             hours: number | null;

@@ -21,11 +21,10 @@ def is_whole(names: Collection[str]) -> bool:
 
 
 class FoundEnvironment(Frozen):
-    """One environment, found by reading source code. If it has no class, its file's name is its
-    class's, too."""
+    """One environment, found by reading source code."""
 
     name: str
-    class_name: str
+    class_name: str  # its file's name if it has no class
     file: str
     line: int
     description: ForeignText = ""
