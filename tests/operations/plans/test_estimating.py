@@ -134,6 +134,18 @@ def test_a_plan_that_leaves_the_model_to_the_agent_takes_the_time_of_its_check(
     assert planned(owner, settings={"model": "tiny"}).cost.hours is None
 
 
+def test_without_max_steps_the_time_is_that_of_a_check_of_the_same_plan(tmp_path: Path) -> None:
+    plan = TrainSettings(max_steps=None)
+    done = checked(tmp_path, 360.0)
+    spec = done.folder.read_spec()
+    write_json(done.folder.spec, {**spec, "settings": plan.model_dump(mode="json")})
+    cost = cost_of(TrainSpec(**TARGET, settings=plan), [done])
+    assert (cost.hours, cost.steps) == (pytest.approx(1.0), None)
+    assert "check-shop-1 expects 10 steps" in cost.basis
+    longer = plan.model_copy(update={"num_train_epochs": 2.0})
+    assert cost_of(TrainSpec(**TARGET, settings=longer), [done]).hours is None
+
+
 def test_the_time_is_estimated_from_the_newest_check_or_training(operator: Caller) -> None:
     run = started(planned(operator), operator).run
     folder = RunFolder(operator.runs / run)

@@ -15,7 +15,7 @@ from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller
 from sparring.operations.resolution import RunSettings
 from sparring.run_folder import RunFolder
-from sparring.run_folder.contents import read_summary
+from sparring.run_folder.contents import find_summary, read_summary
 from sparring.runs.index import Index, Query
 from sparring.runs.lifecycle import RunState
 from sparring.runs.status import recent_rows
@@ -56,7 +56,7 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
         return Cost(rollouts=most, rollouts_at_most=most, basis="cases x rollouts")
     steps, per_step = spec.settings.max_steps, spec.settings.rollouts_per_step(spec.world_size)
     if steps is None:
-        return Cost(basis="max_steps is not set: num_train_epochs sets the length")
+        return _cost_of_epochs(spec, before)
     size = {"steps": steps, "rollouts": steps * per_step, "rollouts_at_most": most}
     for done in sorted(before, key=lambda each: each.kind != "check"):
         seconds = _seconds_per_rollout(done.folder, done.kind)
@@ -67,6 +67,28 @@ def cost_of(spec: TrainSpec | EvalSpec, before: Sequence[Done]) -> Cost:
             return Cost(**size, hours=hours, basis=basis)
     basis = "the time is unknown: no recent check or training of this environment and model has it"
     return Cost(**size, basis=basis)
+
+
+def _cost_of_epochs(spec: TrainSpec, before: Sequence[Done]) -> Cost:
+    """Return the cost of a training without `max_steps`: its hours are those of a check of the same
+    plan, which knows the number of training cases."""
+    basis = "max_steps is not set: num_train_epochs sets the length"
+    for done in before:
+        estimate = find_summary(done.folder, CheckSummary) if done.kind == "check" else None
+        if estimate is None or estimate.estimate is None:
+            continue
+        checked = CheckSpec.model_validate(done.folder.read_spec())
+        if _length_of(checked) == _length_of(spec):
+            steps = f"{basis}; {done.folder.id} expects {estimate.estimate.steps} steps"
+            return Cost(hours=float(f"{estimate.estimate.hours.value:.3g}"), basis=steps)
+    return Cost(basis=basis)
+
+
+def _length_of(spec: TrainSpec | CheckSpec) -> tuple[float | None, ...]:
+    """Return what sets the number of steps, and the rollouts of a step, for the same cases."""
+    settings = spec.settings
+    per_step = settings.rollouts_per_step(spec.world_size)
+    return settings.max_steps, settings.num_train_epochs, settings.num_generations, per_step
 
 
 def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
