@@ -27,7 +27,7 @@ def card(**given: Any) -> str:
 def test_a_proof_has_its_verdict_what_was_played_and_each_difference() -> None:
     text = card()
     assert text.startswith("# shop: better\n\n**better**: It answers more.\n")
-    assert "(shop-1, step-4) played the same 24 held-out cases, 4 rollouts each." in text
+    assert "(shop-1, step-4) played the same 24 held-out cases, 4 rollouts each, at" in text
     assert "| reward | 0.250 | 0.750 | +0.500 | +0.310 … +0.690 | 24 |" in text
     assert "| exact | 0.250 |" in text
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sparring.contracts.rollouts import Ending
-from sparring.contracts.summaries import Likeness
-from sparring.proofs.equivalence import compare, improvement, parse_rate
+from sparring.contracts.summaries import Difference, Likeness
+from sparring.proofs.equivalence import compare, deciding_cases, improvement, parse_rate
 from tests.proofs.made import answered
+from tests.summaries import complete
 
 
 def played(rewards: list[float], answer: str = "yes") -> list[Any]:
@@ -31,7 +33,7 @@ def test_other_answers_of_the_same_worth_are_equal_only_with_many_cases() -> Non
     few = compare(played([1.0] * 20), played([1.0] * 20, "other"))
     many = compare(played([1.0] * 200), played([1.0] * 200, "other"))
     assert (few.likeness, many.likeness) == (Likeness.CANNOT_TELL, Likeness.EQUAL)
-    assert "cannot be excluded" in few.sentence
+    assert "; about 130 cases would exclude a loss of 0.05" in few.sentence
     assert "a loss of 0.05 or more is excluded" in many.sentence
 
 
@@ -82,3 +84,13 @@ def test_what_was_not_scored_on_many_cases_is_neither_equal_nor_better() -> None
     assert improvement(played([0.0] * 200), half) is None
     few = [replace(each, reward=None) if n < 9 else each for n, each in enumerate(checkpoint)]
     assert compare(checkpoint, few).likeness is Likeness.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "needed"), [(0.0, -0.06, 70), (-0.03, -0.09, 400), (-0.05, -0.2, 0)]
+)
+def test_the_cases_that_would_decide_follow_from_the_width_of_the_interval(
+    value: float, low: float, needed: int
+) -> None:
+    difference = complete(Difference, {"value": value, "low": low, "cases": 44})
+    assert deciding_cases(difference, 0.05) == needed

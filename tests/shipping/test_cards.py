@@ -14,7 +14,8 @@ FACTS = CardFacts(
 )  # fmt: skip
 ROW = {"before": 0.2, "after": 0.9, "value": 0.7, "low": 0.5, "high": 0.8, "cases": 40}
 PROOF = complete(ProveSummary, {
-    "verdict": "better", "sentence": "good now", "reward": ROW, "measures": {"got in": ROW},
+    "verdict": "better", "sentence": "good now", "model": "/home/me/base",
+    "split": "held-out", "reward": ROW, "measures": {"got in": ROW},
     "cases": 40, "rollouts_per_case": 4, "temperature": 0.8, "cases_digest": "d" * 64,
     "picked_from": 1,
 })  # fmt: skip
@@ -30,7 +31,7 @@ HELD_OUT = complete(HeldOutRow, {
 
 
 def test_the_model_card_has_the_metadata_that_hubs_read() -> None:
-    metadata = read_front_matter(model_card(FACTS, PROOF, [MERGED]))
+    metadata = read_front_matter(model_card(FACTS, PROOF, [MERGED], ""))
     assert metadata["license"] == "apache-2.0"
     assert metadata["base_model"] == "Qwen/Qwen3-0.6B"
     (index,) = metadata["model-index"]
@@ -41,7 +42,7 @@ def test_the_model_card_has_the_metadata_that_hubs_read() -> None:
 def test_a_local_base_is_not_linked_and_an_unproven_model_has_no_results() -> None:
     from dataclasses import replace
 
-    card = model_card(replace(FACTS, is_base_public=False, licence=""), None, [MERGED])
+    card = model_card(replace(FACTS, is_base_public=False, licence=""), None, [MERGED], "")
     metadata = read_front_matter(card)
     assert "base_model" not in metadata
     assert "model-index" not in metadata
@@ -51,7 +52,9 @@ def test_a_local_base_is_not_linked_and_an_unproven_model_has_no_results() -> No
 
 def test_the_proof_card_says_what_was_measured_and_what_was_not() -> None:
     card = proof_card(FACTS, PROOF, [MERGED], HELD_OUT)
-    assert "| reward | 0.200 | 0.900 | +0.500 … +0.800 | 40 |" in card
+    assert "| reward | 0.200 | 0.900 | +0.700 | +0.500 … +0.800 | 40 |" in card
+    assert "played the same 40 held-out cases, 4 rollouts each, at temperature 0.8." in card
+    assert "/home" not in card
     assert "44 prompts (900 tokens) give the ids that were trained on" in card
     assert "- vLLM: the commands are written from its documentation, not run here" in card
     assert "held-out cases with merged" not in card
@@ -69,3 +72,10 @@ def test_instructions_of_held_out_cases_are_not_shipped(source: Source) -> None:
     conversations = conversations_of(source)
     secret = {each.case for each in conversations}
     assert agent_json(conversations, "bell", secret=secret)["agents"] == []
+
+
+def test_the_model_card_says_how_the_files_play() -> None:
+    comparison = "merged on held-out cases: a loss is excluded"
+    card = model_card(FACTS, PROOF, [MERGED], comparison)
+    assert "| merged | 5.0 | 1.0e-06 | – | – | transformers |" in card
+    assert f"Each file was verified against the checkpoint. {comparison}." in card

@@ -574,7 +574,9 @@ class ArtefactRow(SummaryPart):
 
 
 class ShipSummary(Summary):
-    """The summary of a shipment. A refused shipment and a trial have no folder and no commands."""
+    """The summary of a shipment. `verdict` and `sentence` tell what was written, `comparison` how
+    the model plays, and `problem` what is at fault. A refused shipment and a trial have no folder
+    and no commands."""
 
     kind: Literal["ship"] = "ship"
     training: str
@@ -587,6 +589,7 @@ class ShipSummary(Summary):
     to: str
     verdict: str
     sentence: str
+    comparison: str
     problem: str
     is_fine: bool
     margin: Number

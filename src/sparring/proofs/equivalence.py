@@ -7,8 +7,10 @@ interval is wide, and the verdict is usually `cannot tell`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
+from sparring.contracts.progress import counted
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.contracts.summaries import Difference, Equivalence, Likeness, Standing
 from sparring.proofs.paired import paired_difference
@@ -76,15 +78,28 @@ def _sentence(
 ) -> str:
     if difference is None:
         return "no case could be scored on both sides"
+    reward = f"reward {difference.before:.3f} → {difference.after:.3f}"
+    cases = counted(difference.cases, "case")
+    if likeness is Likeness.EQUAL and 0 < same == played:
+        return f"the same answers and calls in every rollout: {reward} on {cases}"
     figures = (
-        f"reward {difference.before:.3f} → {difference.after:.3f} "
-        f"({difference.low:+.3f} … {difference.high:+.3f}) on {difference.cases} cases; "
+        f"{reward} ({difference.low:+.3f} … {difference.high:+.3f}) on {cases}; "
         f"{same} of {played} rollouts gave the same answer and calls"
     )
-    if likeness is Likeness.EQUAL and 0 < same == played:
-        return f"the same answers and calls in every rollout: {figures}"
     if likeness is Likeness.EQUAL:
         return f"a loss of {margin:.2f} or more is excluded: {figures}"
     if likeness is Likeness.WORSE:
         return f"worse by {-difference.value:.3f}: {figures}"
-    return f"a loss of {margin:.2f} cannot be excluded: {figures}"
+    if needed := deciding_cases(difference, margin):
+        return f"{figures}; about {needed} cases would exclude a loss of {margin:.2f}"
+    return f"{figures}; a loss of {margin:.2f} is not excluded"
+
+
+def deciding_cases(difference: Difference, margin: float) -> int:
+    """Return about how many cases would exclude a loss of the margin if they had the same mean
+    difference: the interval narrows with the square root of their number. 0 if no number would."""
+    if difference.value <= -margin:
+        return 0
+    ratio = (difference.value - difference.low) / (difference.value + margin)
+    needed = difference.cases * ratio**2
+    return 10 * math.ceil(needed / 10)

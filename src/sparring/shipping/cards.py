@@ -7,6 +7,14 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.result_text import (
+    ARTEFACT_LEGEND,
+    artefact_grid,
+    difference_grid,
+    markdown_table,
+    markdown_text,
+    proof_basis,
+)
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.shipping.conversations import EncodedChat
 from sparring.shipping.source import with_front_matter
@@ -49,9 +57,13 @@ def agent_json(
 
 
 def model_card(
-    facts: CardFacts, proof: ProveSummary | None, artefacts: Sequence[ArtefactRow]
+    facts: CardFacts,
+    proof: ProveSummary | None,
+    artefacts: Sequence[ArtefactRow],
+    comparison: str,
 ) -> str:
-    """Return the text of README.md: metadata for hubs, the proof, the files and the limits."""
+    """Return the text of README.md: metadata for hubs, the proof, the files with how they compare
+    with the checkpoint, and the limits."""
     metadata: dict[str, Any] = {"license": facts.licence or "other"}
     if facts.is_base_public:
         metadata["base_model"] = facts.base
@@ -70,7 +82,8 @@ def model_card(
         f"Tools it was trained with: {tools}. `agent.json` has their schemas and the instructions.",
         _proof_paragraph(proof),
         "## Files",
-        _artefact_table(artefacts),
+        *_artefact_parts(artefacts),
+        f"Each file was verified against the checkpoint. {comparison}.",
         "## How to run it",
         "`how_to_run.md` has the exact commands, and the lines that point an agent at the model.",
         "## Limits",
@@ -101,29 +114,19 @@ def proof_card(
         )
     else:
         parts += ["## The training", f"**{proof.verdict}**: {proof.sentence}"]
-        rows = {"reward": proof.reward, **proof.measures}
-        lines = [
-            f"| {name} | {row.before:.3f} | {row.after:.3f} | {row.low:+.3f} … "
-            f"{row.high:+.3f} | {row.cases} |"
-            for name, row in rows.items()
-            if row
-        ]
-        head = (
-            "| | base | trained | 95 % interval of the difference | cases |\n|---|---|---|---|---|"
-        )
-        parts.append("\n".join([head, *lines]))
+        parts.append(markdown_table(difference_grid(proof)))
+        parts.append(" ".join(map(markdown_text, proof_basis(proof))))
         parts.append(
-            f"Held-out cases: {proof.cases} × {proof.rollouts_per_case} rollouts of each "
-            f"model at temperature {proof.temperature:g}; digest of the cases "
-            f"`{proof.cases_digest[:16]}`; candidates compared on them: {proof.picked_from}."
+            f"Digest of the cases: `{proof.cases_digest[:16]}`; candidates compared on them: "
+            f"{proof.picked_from}."
         )
-    parts += ["## The files", _artefact_table(artefacts)]
+    parts += ["## The files", *_artefact_parts(artefacts)]
     parts += [_artefact_sentence(each) for each in artefacts]
     if held_out is not None:
         parts += [
             f"## On held-out cases: {held_out.artefact}",
-            f"Compared with the checkpoint: **{held_out.likeness}**, {held_out.sentence}",
-            f"Compared with the base: {held_out.against_base}",
+            f"Compared with the checkpoint: {held_out.sentence}.",
+            f"Compared with the base: {held_out.against_base}.",
         ]
     lines = [*_not_measured(artefacts, held_out), *facts.left_out]
     parts += ["## Not measured", *(f"- {line}" for line in lines)]
@@ -158,18 +161,8 @@ def _proof_paragraph(proof: ProveSummary | None) -> str:
     return f"On held-out cases, compared with its base: **{proof.verdict}** ({proof.sentence})."
 
 
-def _artefact_table(artefacts: Sequence[ArtefactRow]) -> str:
-    lines = [
-        "| file | MB | mean difference of log-probability | KL | played by |",
-        "|---|---|---|---|---|",
-    ]
-    for each in artefacts:
-        mean = f"{each.gap.mean:.1e}" if each.gap else "–"
-        kl = f"{each.gap.kl:.1e}" if each.gap else "–"
-        lines.append(
-            f"| {each.path} | {each.size / 1e6:.1f} | {mean} | {kl} | {', '.join(each.played_by)} |"
-        )
-    return "\n".join(lines)
+def _artefact_parts(artefacts: Sequence[ArtefactRow]) -> list[str]:
+    return [markdown_table(artefact_grid(artefacts)), f"{ARTEFACT_LEGEND}."]
 
 
 def _artefact_sentence(artefact: ArtefactRow) -> str:
@@ -178,6 +171,8 @@ def _artefact_sentence(artefact: ArtefactRow) -> str:
         f"{artefact.name}: {prompts.conversations} prompts ({prompts.tokens} tokens) give "
         "the ids that were trained on"
     )
+    if gap := artefact.gap:
+        text += f"; KL divergence from the checkpoint {gap.kl:.1e}"
     if played := artefact.validation:
         text += f"; on validation cases {played.likeness}: {played.sentence}"
     for server, played in artefact.servers.items():

@@ -8,7 +8,7 @@ import pytest
 
 from sparring.contracts.kinds import Form
 from sparring.contracts.summaries import ArtefactRow, HeldOutRow
-from sparring.jobs.ship.verdict import choose, verdict_of
+from sparring.jobs.ship.verdict import ShipVerdict, choose, headline, verdict_of
 from sparring.shipping.artefacts import Artefact
 from tests.summaries import complete
 
@@ -75,37 +75,38 @@ def held_out(likeness: str, is_improved: bool, missing: str = "") -> HeldOutRow:
 
 
 @pytest.mark.parametrize(
-    ("likeness", "is_improved", "is_proved", "is_fine"),
+    ("likeness", "is_improved", "is_fine"),
     [
-        ("equal", True, True, True),
-        ("cannot tell", True, True, True),
-        ("worse", True, True, False),
-        ("equal", False, True, False),
-        ("equal", False, False, True),
+        ("equal", True, True),
+        ("equal", False, True),
+        ("cannot tell", False, True),
+        ("worse", True, False),
     ],
 )
-def test_a_proved_improvement_must_be_kept(
-    made: list[Artefact], likeness: str, is_improved: bool, is_proved: bool, is_fine: bool
+def test_only_an_artefact_that_plays_worse_is_at_fault(
+    made: list[Artefact], likeness: str, is_improved: bool, is_fine: bool
 ) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
-    found = verdict_of(told, made[1], held_out(likeness, is_improved), is_proved=is_proved)
-    assert (found.verdict, found.is_fine) == (likeness, is_fine)
+    found = verdict_of(told, made[1], held_out(likeness, is_improved))
+    assert found.comparison == "gguf f16 on held-out cases: s; compared with the base, b"
+    assert found.is_fine is is_fine
+    assert found.problem == ("" if is_fine else "gguf f16 on held-out cases: s")
 
 
-def test_without_held_out_cases_validation_decides_and_without_both_it_is_only_checked(
+def test_without_held_out_cases_validation_is_compared_and_without_both_nothing(
     made: list[Artefact],
 ) -> None:
     told = rows(f16="worse", q8="equal", q4="equal")
-    assert verdict_of(told, made[1], None, is_proved=False).verdict == "worse"
-    assert verdict_of(told, made[0], None, is_proved=False).verdict == "checked"
+    assert verdict_of(told, made[1], None).problem == "gguf f16 on validation cases: s"
+    assert "no case was played" in verdict_of(told, made[0], None).comparison
 
 
 def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
     told = rows(f16="equal", q8="equal", q4="equal")
     played = {"likeness": "worse", "sentence": "worse by 0.4"}
     told["merged"] = complete(ArtefactRow, {"servers": {"vLLM": played}})
-    found = verdict_of(told, made[1], held_out("equal", True), is_proved=True)
-    assert (found.verdict, found.is_fine) == ("equal", False)
+    found = verdict_of(told, made[1], held_out("equal", True))
+    assert not found.is_fine
     assert found.problem == "merged on vLLM, validation cases: worse by 0.4"
 
 
@@ -113,7 +114,18 @@ def test_where_many_cases_were_not_scored_the_shipment_is_not_fine(made: list[Ar
     told = rows(f16="equal", q8="equal", q4="equal")
     missing = "20 of 40 cases could not be scored on both sides"
     found = held_out("cannot tell", True, missing)
-    assert not verdict_of(told, made[1], found, is_proved=False).is_fine
+    assert verdict_of(told, made[1], found).problem == f"gguf f16 on held-out cases: {missing}"
     played = {"likeness": "cannot tell", "sentence": "s", "missing": missing}
     told[made[1].name] = complete(ArtefactRow, {"validation": played})
-    assert not verdict_of(told, made[1], None, is_proved=False).is_fine
+    assert not verdict_of(told, made[1], None).is_fine
+
+
+def test_the_headline_tells_what_was_written() -> None:
+    good, bad = ShipVerdict("like the checkpoint"), ShipVerdict("worse", "worse by 0.4")
+    assert headline(good, "/x/porter", 3, is_trial=False) == (
+        "shipped", "3 forms of the model written to /x/porter, each verified"
+    )  # fmt: skip
+    assert headline(good, "", 1, is_trial=True)[0] == "tried"
+    assert headline(bad, "/x/porter", 3, is_trial=False)[0] == "not as good"
+    refused = ShipVerdict(problem="merged lost the training", is_refused=True)
+    assert headline(refused, "", 0, is_trial=False)[0] == "refused"

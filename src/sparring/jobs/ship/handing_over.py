@@ -43,10 +43,11 @@ class Delivery:
         verdict.commands = commands(runnable)
         verdict.agent_lines = agent_lines(runnable.name, runnable.port)
         if not self._ship.is_delivered:
-            self._complete(runnable, verdict.held_out)
+            self._complete(runnable, verdict)
         verdict.uploads = self._pass_on(is_fine=verdict.is_fine)
 
-    def _complete(self, runnable: Runnable, held_out: HeldOutRow | None) -> None:
+    def _complete(self, runnable: Runnable, verdict: ShipVerdict) -> None:
+        held_out = verdict.held_out
         facts, proof = self._facts(), self._shipping.proof_summary()
         artefacts = list(self._shipping.rows.values())
         place, conversations = self._ship.staging, self._shipping.conversations
@@ -55,7 +56,8 @@ class Delivery:
         write_json(place / "agent.json", agents)
         write_text(place / "chat_template.jinja", shipped_template(self._source.template))
         write_text(place / "how_to_run.md", how_to_run(runnable))
-        write_text(place / "README.md", model_card(facts, proof, artefacts))
+        comparison = verdict.problem or verdict.comparison
+        write_text(place / "README.md", model_card(facts, proof, artefacts, comparison))
         write_text(place / "proof_card.md", proof_card(facts, proof, artefacts, held_out))
         self._ship.seal(self._manifest(facts, artefacts, held_out, proof))
 

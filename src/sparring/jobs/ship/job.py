@@ -25,7 +25,7 @@ from sparring.jobs.ship.behaviour import (
 from sparring.jobs.ship.context import ShipContext, choose_checkpoint, open_checkpoint
 from sparring.jobs.ship.handing_over import Delivery
 from sparring.jobs.ship.playing import ShipPlayer
-from sparring.jobs.ship.verdict import REFUSED, ShipVerdict, choose, summary_of, verdict_of
+from sparring.jobs.ship.verdict import ShipVerdict, choose, summary_of, verdict_of
 from sparring.jobs.ship.verifying import trained_prompts, verify_artefacts, write_artefacts
 from sparring.shipping.artefacts import (
     Artefact,
@@ -70,8 +70,7 @@ class ShipJob(Job[ShipSummary]):
         try:
             verdict = await self._ship_verified()
         except FaultyArtefact as error:
-            sentence = "an artefact is faulty; no folder was written"
-            verdict = ShipVerdict(REFUSED, sentence, str(error))
+            verdict = ShipVerdict(problem=str(error), is_refused=True)
         summary = summary_of(self._shipping, verdict, time.monotonic() - started)
         if not summary.to:
             self._shipping.ship.discard()
@@ -94,11 +93,8 @@ class ShipJob(Job[ShipSummary]):
             self._stage("serving")
             await play_on_other_servers(shipping, artefacts, validation)
         chosen = choose(artefacts, shipping.rows, is_compared=spec.compare)
-        self._stage("playing")
         held_out = await play_held_out(shipping, chosen)
-        proof = shipping.proof_summary()
-        is_proved = proof is not None and proof.has_passed
-        verdict = verdict_of(shipping.rows, chosen, held_out, is_proved=is_proved)
+        verdict = verdict_of(shipping.rows, chosen, held_out)
         self._stage("publishing")
         if not spec.trial:
             Delivery(shipping).hand_over(chosen, verdict)

@@ -11,21 +11,25 @@ from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ShipSummary
 from sparring.jobs.ship.context import ShipContext
 from sparring.shipping.artefacts import Artefact
 
-REFUSED = "refused"
-
 
 @dataclass(slots=True)
 class ShipVerdict:
-    """The outcome of a shipment; commands and uploads are added when the folder is published."""
+    """The outcome of a shipment. `comparison` tells how the chosen artefact plays, compared with
+    checkpoint and base; `problem` is the fault of a shipment that is refused, or not fine. Commands
+    and uploads are added when the folder is published."""
 
-    verdict: str
-    sentence: str
+    comparison: str = ""
     problem: str = ""
-    is_fine: bool = False
+    is_refused: bool = False
     held_out: HeldOutRow | None = None
     commands: Mapping[str, str] = field(default_factory=dict)
     agent_lines: str = ""
     uploads: Sequence[str] = ()
+
+    @property
+    def is_fine(self) -> bool:
+        """Whether nothing is at fault with the artefacts."""
+        return not self.problem
 
 
 def choose(
@@ -52,51 +56,50 @@ def choose(
 
 
 def verdict_of(
-    rows: Mapping[str, ArtefactRow],
-    chosen: Artefact,
-    held_out: HeldOutRow | None,
-    *,
-    is_proved: bool,
+    rows: Mapping[str, ArtefactRow], chosen: Artefact, held_out: HeldOutRow | None
 ) -> ShipVerdict:
-    """Return the verdict on held-out cases or, if none were played, on validation cases. `is_fine`
-    is false if the artefact is worse than the checkpoint, if a proved improvement is no longer
-    shown, if more than a tenth of the cases could not be scored, or if an artefact plays worse on
-    another server."""
-    verdict = _verdict_of(rows, chosen, held_out, is_proved=is_proved)
+    """Return how the chosen artefact plays on held-out cases or, if none were played, on validation
+    cases. Its problem is that an artefact plays worse than the checkpoint, also on another server,
+    or that more than a tenth of the cases could not be scored."""
+    problem = ""
+    if held_out is not None:
+        comparison = f"{chosen.name} on held-out cases: {held_out.sentence}; "
+        comparison += f"compared with the base, {held_out.against_base}"
+        if not held_out.is_fine:
+            problem = f"{chosen.name} on held-out cases: {held_out.missing or held_out.sentence}"
+    elif (played := rows[chosen.name].validation) is not None:
+        comparison = f"{chosen.name} on validation cases: {played.sentence}"
+        if not played.is_fine:
+            problem = f"{chosen.name} on validation cases: {played.missing or played.sentence}"
+    else:
+        comparison = "prompts and log-probabilities agree; no case was played"
     for name, row in rows.items():
         for server, played in row.servers.items():
             if played.likeness == "worse":
-                verdict.is_fine = False
-                verdict.problem = f"{name} on {server}, validation cases: {played.sentence}"
-    return verdict
+                problem = f"{name} on {server}, validation cases: {played.sentence}"
+    return ShipVerdict(comparison, problem, held_out=held_out)
 
 
-def _verdict_of(
-    rows: Mapping[str, ArtefactRow],
-    chosen: Artefact,
-    held_out: HeldOutRow | None,
-    *,
-    is_proved: bool,
-) -> ShipVerdict:
-    if held_out is not None:
-        sentence = f"{chosen.name} on held-out cases: {held_out.sentence}; "
-        sentence += f"compared with the base, {held_out.against_base}"
-        is_fine = held_out.is_fine and (held_out.is_improved or not is_proved)
-        return ShipVerdict(held_out.likeness, sentence, is_fine=is_fine, held_out=held_out)
-    played = rows[chosen.name].validation
-    if played is not None:
-        sentence = f"{chosen.name} on validation cases: {played.sentence}"
-        return ShipVerdict(played.likeness, sentence, is_fine=played.is_fine)
-    return ShipVerdict(
-        "checked", "prompts and log-probabilities agree; no case was played", is_fine=True
-    )
+def headline(verdict: ShipVerdict, place: str, count: int, *, is_trial: bool) -> tuple[str, str]:
+    """Return the verdict in a word or two, and a sentence on what was written."""
+    if verdict.is_refused:
+        return "refused", "an artefact is faulty; no folder was written"
+    forms = "1 form" if count == 1 else f"{count} forms"
+    if is_trial:
+        word = "tried" if verdict.is_fine else "not as good"
+        return word, f"{forms} of the model verified and played; no folder was written"
+    if verdict.is_fine:
+        return "shipped", f"{forms} of the model written to {place}, each verified"
+    return "not as good", f"{forms} of the model written to {place}, but see the problem"
 
 
 def summary_of(shipping: ShipContext, verdict: ShipVerdict, seconds: float) -> ShipSummary:
     """Return the summary. A refused shipment and a trial have no folder and no commands."""
     spec = shipping.spec
-    is_delivered = verdict.verdict != REFUSED and not spec.trial
+    is_delivered = not verdict.is_refused and not spec.trial
     proof = shipping.proof_summary()
+    place = str(shipping.ship.place.resolve()) if is_delivered else ""
+    word, sentence = headline(verdict, place, len(shipping.rows), is_trial=spec.trial)
     return ShipSummary(
         format=FORMAT,
         kind="ship",
@@ -109,9 +112,10 @@ def summary_of(shipping: ShipContext, verdict: ShipVerdict, seconds: float) -> S
         proof=spec.proof,
         proof_verdict=proof.verdict if proof else "unproven",
         is_trial=spec.trial,
-        to=str(shipping.ship.place.resolve()) if is_delivered else "",
-        verdict=verdict.verdict,
-        sentence=verdict.sentence,
+        to=place,
+        verdict=word,
+        sentence=sentence,
+        comparison=verdict.comparison,
         problem=verdict.problem,
         is_fine=verdict.is_fine,
         margin=spec.margin,
