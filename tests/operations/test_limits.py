@@ -121,7 +121,7 @@ def test_a_budget_that_came_later_holds_when_a_run_goes_on(operator, kind):
 
 def test_a_proof_is_held_to_the_locks_and_hours_of_today(owner, operator):
     settings = {"temperature": 1.9, "unsandboxed": True, "validation_cases": 0}
-    run = start_train(StartTrain(environment="shop", settings=settings), owner).run
+    run = start_train(StartTrain(environment="shop", settings=settings, prove=False), owner).run
     folder = ended(owner, run, *DONE)
     write_json(folder.checkpoints / "step-5" / MANIFEST, {"format": 1, "step": 5})
     with pytest.raises(LockedField, match="unsandboxed"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -101,8 +102,37 @@ def test_a_proof_is_of_a_training_that_has_ended(owner):
         start_proof(StartProof(run=run), owner)
     with pytest.raises(InvalidInput, match="not a training run"):
         start_proof(StartProof(run=proof), owner)
-    done, _ = trained(owner, *DONE)
+    done, _ = trained(owner, *DONE, prove=False)
     assert spec_of(owner, start_proof(StartProof(run=done), owner).run)["rollouts"] == 4
+
+
+def test_a_second_proof_of_a_checkpoint_is_refused_until_the_first_has_ended(owner):
+    run, proof = trained(owner, *DONE)
+    assert show_run(RunQuery(run=run), owner).proof == proof
+    assert show_run(RunQuery(run=run), owner).proof_standing == "queued"
+    for checkpoint in ("", "step-5"):
+        with pytest.raises(IllegalMove, match=f"{proof} already proves step-5 .* it is queued"):
+            start_proof(StartProof(run=run, checkpoint=checkpoint), owner)
+    write_json(RunFolder(owner.runs / run).checkpoints / "step-3" / MANIFEST, {"step": 3})
+    start_proof(StartProof(run=run, checkpoint="step-3"), owner)
+    start_proof(StartProof(run=run, split="validation"), owner)
+    append_state(RunFolder(owner.runs / proof), RunState.STOPPED, author="owner")
+    start_proof(StartProof(run=run), owner)
+
+
+def test_the_proof_of_a_training_that_failed_does_not_stand_in_the_way_of_another(owner):
+    run, _ = trained(owner, RunState.STARTING, RunState.FAILED)
+    assert start_proof(StartProof(run=run), owner).is_new
+
+
+def test_the_standing_of_a_proof_has_its_time_left(owner):
+    run, proof = trained(owner, *DONE)
+    folder = RunFolder(owner.runs / proof)
+    for state in (RunState.STARTING, RunState.RUNNING):
+        append_state(folder, state, author="supervisor", epoch=1)
+    beat = {"rollouts": 8, "total": 32, "passed": 4, "sampled_tokens": 9, "seconds_left": 720.0}
+    write_json(folder.heartbeat, beat | {"time": time.time()})
+    assert show_run(RunQuery(run=run), owner).proof_standing == "running, 12 min left"
 
 
 def test_without_the_checkpoint_there_is_nothing_to_prove(owner):
@@ -132,7 +162,7 @@ def test_a_proof_plays_no_more_than_the_budget_allows(owner):
 
 
 def test_a_second_suite_is_the_owners_to_name(owner, operator):
-    run, _ = trained(owner, *DONE)
+    run, _ = trained(owner, *DONE, prove=False)
     with pytest.raises(NotPermitted):
         start_proof(StartProof(run=run, also="shop"), operator)
     proof = start_proof(StartProof(run=run, also="shop"), owner).run

@@ -13,6 +13,7 @@ from sparring.contracts.summaries import ProveSummary
 from sparring.operations.operation import Caller, Role
 from sparring.operations.shipping import StartShip, start_ship
 from sparring.run_folder import RunFolder
+from sparring.run_folder.events import append_state
 from sparring.run_folder.files import read_json, write_json
 from tests.operations.test_proving import DONE, operator, owner, spec_of, trained
 from tests.summaries import completed
@@ -27,6 +28,8 @@ def proved(caller: Caller, verdict: str = "better", **given: Any) -> str:
     told = {"run": proof, "verdict": verdict, "split": "held-out"}
     summary = {**told, "checkpoint": "/x/checkpoints/step-5"}
     write_json(folder.summary, completed(ProveSummary, summary))
+    for state in DONE:
+        append_state(folder, state, author="supervisor", epoch=1)
     return run
 
 
@@ -66,6 +69,12 @@ def test_without_a_proof_that_says_better_nothing_is_shipped_unless_it_is_wanted
         start_ship(StartShip(run=bare), owner)
     spec = spec_of(owner, start_ship(StartShip(run=bare, unproven=True), owner).run)
     assert spec["proof"] == ""
+
+
+def test_a_training_whose_proof_has_not_ended_is_shipped_later(owner: Caller) -> None:
+    run, proof = trained(owner, *DONE)
+    with pytest.raises(NotProved, match=f"its proof {proof} is queued. `sparring run wait"):
+        start_ship(StartShip(run=run), owner)
 
 
 def test_the_proof_must_be_of_the_checkpoint(owner: Caller) -> None:

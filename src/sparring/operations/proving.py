@@ -15,11 +15,13 @@ from sparring.contracts.specs import Frozen, is_python_target
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.resolution import fields_for, revalidate
+from sparring.operations.run_views import active_proof, default_checkpoint, standing_of
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
 from sparring.run_folder.checkpoint_list import list_checkpoints
 from sparring.run_folder.events import append_state
+from sparring.run_folder.layout import short_id
 from sparring.runs.claims import newest_epoch
 from sparring.runs.finding import find_run
 from sparring.runs.history import History, read_history
@@ -100,6 +102,7 @@ def start_proof(request: StartProof, caller: Caller) -> Started:
     proof = within(budget, ProveSpec(**{**own, "hours": budget.hours}))
     if not caller.is_owner:
         revalidate(proof, caller)
+    _refuse_second(folder, request)
     return start(proof, caller, runs_at_once=budget.runs_at_once)
 
 
@@ -203,6 +206,16 @@ def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
         raise InvalidInput(f"run {folder.id} has no checkpoint, so there is nothing to prove")
     if name and name not in names:
         raise InvalidInput(f"run {folder.id} has no {name[:40]!r}; there are {', '.join(names)}")
+
+
+def _refuse_second(folder: RunFolder, request: StartProof) -> None:
+    """Raise IllegalMove if a proof of this checkpoint on these cases has not ended."""
+    checkpoint = request.checkpoint or default_checkpoint(folder)
+    if proof := active_proof(folder, checkpoint=checkpoint, split=request.split.value):
+        raise IllegalMove(
+            f"{proof.id} already proves {checkpoint} of run {folder.id}; it is "
+            f"{standing_of(proof)}: `sparring run watch {short_id(proof.id)}` follows it"
+        )
 
 
 def training_spec(folder: RunFolder) -> TrainSpec:

@@ -16,17 +16,26 @@ from sparring.contracts.errors import CasesBroken, NotFinished
 from sparring.contracts.foreign import MIXED, SUMMARY, ForeignText, MixedTable
 from sparring.contracts.json import Beat, JsonObject, MetricsRow, SummaryJson
 from sparring.contracts.kinds import KINDS
+from sparring.contracts.progress import left_text
 from sparring.contracts.specs import Frozen
 from sparring.operations.held_out import is_held_out
 from sparring.operations.operation import Caller
 from sparring.operations.rate_limits import seconds_between
 from sparring.run_folder import RunFolder
+from sparring.run_folder.checkpoint_list import best_of, list_checkpoints
 from sparring.runs.history import History, read_history
 from sparring.runs.index import Index
 from sparring.runs.index_database import Row
 from sparring.runs.lifecycle import RunState
 from sparring.runs.processes import ProcessIdentity
-from sparring.runs.status import RunStatus, doing_of, recent_rows, time_left, with_figures
+from sparring.runs.status import (
+    RunStatus,
+    doing_of,
+    recent_rows,
+    status_of,
+    time_left,
+    with_figures,
+)
 
 
 class RunQuery(Frozen):
@@ -136,7 +145,10 @@ class ShownRun(Frozen):
     estimate_basis: str = ""
     links: Annotated[dict[str, str], MIXED] = Field(default_factory=dict)
     warning: ForeignText = ""
-    proof: str = Field(default="", description="id of the proof that follows this training")
+    proof: str = Field(
+        default="", description="id of the proof of this training that has not ended or follows it"
+    )
+    proof_standing: str = Field(default="", description="state and time left of that proof")
     progress: Annotated[JsonObject | None, MIXED] = None
     next_check_seconds: float = 5.0
     is_repeated: bool = Field(
@@ -145,8 +157,8 @@ class ShownRun(Frozen):
 
     def short(self) -> ShownRun:
         """Return a copy without the folder and most of the progress."""
-        values = {name: (self.progress or {}).get(name) for name in ("doing", "seconds_left")}
-        progress = {name: value for name, value in values.items() if value}
+        left = (self.progress or {}).get("seconds_left")
+        progress = {"seconds_left": left} if left else {}
         return self.model_copy(update={"progress": progress, "folder": ""})
 
 
@@ -364,7 +376,8 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
     spec, history, metrics = folder.read_spec(), status.history, status.metrics
     rows = recent_rows(folder)
     validated: MetricsRow = next((row for row in reversed(rows) if "validation/reward" in row), {})
-    left = time_left(status, rows)
+    left = time_left(status)
+    proof = active_proof(folder) or _proof_of(folder)
     message = message_of(history, caller, folder)
     if status.state is RunState.QUEUED and not message:
         message = waiting_for(folder, history)
@@ -401,7 +414,8 @@ def shown_run(folder: RunFolder, status: RunStatus, caller: Caller) -> ShownRun:
         estimate_basis=left.basis if left else "",
         links=dict(history.links),
         warning=message_for(caller, folder, history.warning),
-        proof=_proof_of(folder),
+        proof=proof.id if proof else "",
+        proof_standing=standing_of(proof) if proof else "",
         progress=visible_progress(folder, status, caller),
         next_check_seconds=seconds_between(status),
     )
@@ -446,9 +460,45 @@ def waiting_for(folder: RunFolder, history: History) -> str:
     return f"waiting for its turn: {running} of at most {most} runs are running{others}"
 
 
-def _proof_of(folder: RunFolder) -> str:
+def active_proof(training: RunFolder, *, checkpoint: str = "", split: str = "") -> RunFolder | None:
+    """Return a proof of a training that has not ended; with `checkpoint` and `split`, one of that
+    checkpoint on that split."""
+    from sparring.runs.index import Index  # importing SQLAlchemy is slow
+
+    index = Index(training.path.parent)
+    index.refresh()
+    has_failed = read_history(training).history.state in (RunState.STOPPED, RunState.FAILED)
+    for row in index.active():
+        proof = RunFolder(training.path.parent / row.id)
+        spec = proof.read_spec() if row.kind == "prove" else {}
+        if spec.get("run") != training.id or split not in ("", spec.get("split")):
+            continue
+        if has_failed and row.state is RunState.QUEUED and spec.get("after"):
+            continue  # it waits for the training and will not start
+        if checkpoint in ("", spec.get("checkpoint") or default_checkpoint(training)):
+            return proof
+    return None
+
+
+def default_checkpoint(training: RunFolder) -> str:
+    """Return the checkpoint that a proof plays unless another is named: the best on validation, or
+    the last if none was validated; empty if there is none."""
+    checkpoints = list_checkpoints(training.checkpoints)
+    chosen = best_of(checkpoints) or (checkpoints[-1] if checkpoints else None)
+    return chosen.path.name if chosen else ""
+
+
+def standing_of(folder: RunFolder) -> str:
+    """Return the state of a run and, if it is known, its time left: `running, 12 min left`."""
+    status = status_of(folder)
+    left = time_left(status)
+    parts = [status.state.value, left_text(left.seconds) if left else ""]
+    return ", ".join(filter(None, parts))
+
+
+def _proof_of(folder: RunFolder) -> RunFolder | None:
     proof = RunFolder(folder.path.parent / f"proof-{folder.id}")
-    return proof.id if proof.spec.is_file() else ""
+    return proof if proof.spec.is_file() else None
 
 
 def _follows(folder: RunFolder) -> bool:

@@ -7,18 +7,21 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sparring.contracts.cases import Split
 from sparring.contracts.command_line import RUN, OnCommandLine
-from sparring.contracts.errors import InvalidInput, NotPermitted
+from sparring.contracts.errors import InvalidInput, NotPermitted, NotProved
 from sparring.contracts.kinds import QUANTIZATIONS, Form, ShipSpec
 from sparring.contracts.specs import Frozen
+from sparring.contracts.summaries import ProveSummary
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import FOR_OWNERS, Caller, Forms, Role, operation
 from sparring.operations.proving import training_spec, with_current_code
 from sparring.operations.resolution import fields_for, refuse_over_budget, revalidate
+from sparring.operations.run_views import active_proof, standing_of
 from sparring.operations.starting import Started, start
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
-from sparring.run_folder.layout import is_plain_name, shipped_name
+from sparring.run_folder.layout import is_plain_name, shipped_name, short_id
 from sparring.run_folder.proofs import proof_to_ship
 from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
@@ -154,7 +157,7 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
             "gives another model on the unquantized base; use --form merged,gguf"
         )
     spec = with_current_code(folder, spec, verb="ship", accept_changes=request.accept_changes)
-    proof = proof_to_ship(folder, request.checkpoint, is_needed=not request.unproven)
+    proof = _proof(folder, request)
     budget = caller.budget()
     own = {
         **spec.fields_of_later_runs(),
@@ -171,6 +174,22 @@ def start_ship(request: StartShip, caller: Caller) -> Started:
     elif budget.rollouts is not None:
         refuse_over_budget(shipment, budget, find_project(caller.folder).file)
     return start(shipment, caller, runs_at_once=budget.runs_at_once)
+
+
+def _proof(folder: RunFolder, request: StartShip) -> ProveSummary | None:
+    """Return the proof to ship with. Raise NotProved if one is needed and there is none, with the
+    proof that has not ended if there is one."""
+    try:
+        return proof_to_ship(folder, request.checkpoint, is_needed=not request.unproven)
+    except NotProved:
+        proof = active_proof(folder, checkpoint=request.checkpoint, split=Split.HELD_OUT.value)
+        if proof is None:
+            raise
+        raise NotProved(
+            f"run {folder.id} is not proved yet: its proof {proof.id} is {standing_of(proof)}. "
+            f"`sparring run wait {short_id(proof.id)}` waits for its verdict; or ship the run "
+            "with --unproven, which the model cards state"
+        ) from None
 
 
 def _absolute(path: str, caller: Caller) -> str:
