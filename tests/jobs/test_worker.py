@@ -21,6 +21,7 @@ from sparring.jobs import worker
 from sparring.jobs.worker import (
     SUPERSEDED,
     Heartbeat,
+    PlayClock,
     Progress,
     ProgressHeartbeat,
     hold_run,
@@ -193,29 +194,82 @@ def test_tokens_of_rollouts_that_still_play_and_of_earlier_attempts_are_shown(
     assert written(folder)["sampled_tokens"] == 55
 
 
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    clock = [100.0]
+    monkeypatch.setattr(worker.time, "monotonic", lambda: clock[0])
+    return clock
+
+
 def test_time_left_is_estimated_by_the_pace_of_this_process_alone(
-    folder: RunFolder, monkeypatch: pytest.MonkeyPatch
+    folder: RunFolder, now: list[float]
 ) -> None:
-    now = [100.0]
-    monkeypatch.setattr(worker.time, "monotonic", lambda: now[0])
     progress = Progress(total=20, rollouts=10)  # an earlier attempt has played ten
     beat = ProgressHeartbeat(folder, progress, lambda: 0)
+    now[0] += 50.0  # the model is loaded
+    beat.start_clock()
     beat.write()
     assert written(folder)["seconds_left"] is None
     now[0] += 8.0
     progress.rollouts += 2
     beat.write()
     assert written(folder)["seconds_left"] == 32.0  # eight are left, at four seconds each
-    progress.rollouts += 4  # read from the log of another side
-    beat.restart_estimate()
-    beat.write()
-    assert written(folder)["seconds_left"] is None
+
+
+def test_the_first_rollouts_of_a_block_give_no_estimate(now: list[float]) -> None:
+    clock = PlayClock(block=32)
+    clock.start(0)
+    now[0] += 16.0
+    assert clock.left(1, 352) is None
+    now[0] += 48.0
+    assert clock.left(32, 352) == 640.0  # 64 s for each of ten more blocks
+    now[0] += 32.0
+    assert clock.left(40, 352) == 608.0
+
+
+def test_the_time_left_grows_while_a_block_takes_longer_than_those_before(
+    now: list[float],
+) -> None:
+    clock = PlayClock(block=10)
+    clock.start(0)
+    now[0] += 10.0
+    assert clock.left(10, 40) == 30.0
+    now[0] += 30.0
+    assert clock.left(10, 40) == 40.0  # 20 rollouts in 40 s at best, and 20 more
+
+
+def test_after_the_last_rollout_only_the_rest_is_left(now: list[float]) -> None:
+    clock = PlayClock(block=10)
+    clock.start(0)
+    now[0] += 10.0
+    assert clock.left(10, 10) is None
+    clock.rest = 5
+    assert clock.left(10, 10) == 5.0
+
+
+def test_a_time_limit_bounds_the_time_left(now: list[float]) -> None:
+    clock = PlayClock(block=10, limit=300.0)
+    clock.start(0)
+    now[0] += 100.0
+    assert clock.left(10, 192) == 200.0
+
+
+def test_once_the_play_is_over_the_time_left_is_what_was_said_of_the_rest(
+    folder: RunFolder,
+) -> None:
+    beat = ProgressHeartbeat(folder, Progress(total=1), lambda: 0)
+
+    async def play() -> None:
+        async with beat.running():
+            beat.left = 40.0
+
+    asyncio.run(play())
+    assert written(folder)["seconds_left"] == 40.0
 
 
 def test_progress_is_written_from_the_beginning_to_the_end(folder: RunFolder) -> None:
     progress = Progress(total=3)
     beat = ProgressHeartbeat(folder, progress, lambda: 0)
-    beat.doing = "playing"
 
     async def play() -> dict[str, Any]:
         async with beat.running():
@@ -225,7 +279,7 @@ def test_progress_is_written_from_the_beginning_to_the_end(folder: RunFolder) ->
         return first
 
     first = asyncio.run(play())
-    assert (first["rollouts"], first["doing"], first["pid"]) == (0, "playing", os.getpid())
+    assert (first["rollouts"], first["pid"]) == (0, os.getpid())
     assert (written(folder)["rollouts"], written(folder)["passed"]) == (1, 1)
 
 

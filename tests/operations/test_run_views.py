@@ -94,11 +94,11 @@ def test_the_beginning_of_a_page_is_continued_where_it_ends() -> None:
         assert whole.first(count).next == "shop-9"
 
 
-def test_a_short_run_has_no_folder_and_of_its_progress_what_it_does_and_how_long() -> None:
-    progress = {"doing": "playing", "seconds_left": 0, "said": ["hello"], "metrics": {"kl": 1}}
+def test_a_short_run_has_no_folder_and_of_its_progress_the_time_left() -> None:
+    progress = {"seconds_left": 60, "said": ["hello"], "metrics": {"kl": 1}}
     facts = {**RUN, "environment": "shop", "model": "tiny", "folder": "/runs/shop-1"}
     shown = ShownRun.model_validate({**facts, "step": 3, "progress": progress}).short()
-    assert (shown.folder, shown.step, shown.progress) == ("", 3, {"doing": "playing"})
+    assert (shown.folder, shown.step, shown.progress) == ("", 3, {"seconds_left": 60})
     assert ShownRun.model_validate(facts).short().progress == {}
 
 
@@ -187,8 +187,8 @@ def test_a_run_shows_its_figures_and_how_long_it_will_take_and_why(owner: Caller
     assert (shown.state, shown.step, shown.steps, shown.loss) == (RunState.RUNNING, 4, 10, 0.5)
     assert (shown.pass_rates, shown.validation_pass_rates) == ({"right": 0.5}, {"right": 0.8})
     assert shown.validation_reward == 0.75
-    assert shown.seconds_left == 6 * 2.5
-    assert shown.estimate_basis.startswith("6 steps left, at the mean of the last 4: 2.5 s")
+    assert shown.seconds_left == 15.0
+    assert shown.estimate_basis == "6 steps left, at the pace so far"
 
 
 def test_a_run_that_waits_says_what_for(owner: Caller, project: list[str]) -> None:

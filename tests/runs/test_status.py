@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from sparring.runs.history import History
@@ -12,23 +14,18 @@ def status(**beat) -> RunStatus:
     return RunStatus(history=history, progress=beat)
 
 
-@pytest.mark.parametrize(
-    "beat",
-    [
-        {"rollouts": 128, "total": 192, "doing": "timing"},
-        {"rollouts": 192, "total": 192, "doing": "playing"},
-        {"rollouts": 0, "total": 192},
-    ],
-)
-def test_rollouts_that_nobody_plays_are_no_ground_for_an_estimate(beat):
-    assert time_left(status(**beat), []) is None
-
-
-@pytest.mark.parametrize("activity", ["playing", "playing the base model", ""])
-def test_rollouts_to_play_are(activity):
-    found = time_left(status(rollouts=48, total=192, doing=activity), [])
+def test_the_time_left_is_that_of_the_heartbeat_less_its_age():
+    now = time.time()
+    found = time_left(status(rollouts=48, total=192, seconds_left=600.0, time=now - 60))
     assert found is not None
-    assert "144 rollouts left" in found.basis
+    assert 530 < found.seconds <= 540
+    assert found.basis == "144 rollouts left, at the pace so far"
+
+
+@pytest.mark.parametrize("left", [None, 0.0, 30.0])
+def test_a_time_that_is_unknown_or_over_is_no_estimate(left):
+    beat = {"step": 1, "steps": 5, "seconds_left": left, "time": time.time() - 60}
+    assert time_left(status(**beat)) is None
 
 
 def test_a_run_of_python_counts_from_its_beginning_to_its_last_sign_of_life():

@@ -28,7 +28,7 @@ from sparring.api.python_runs import (
 from sparring.api.train_result import TrainResult
 from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
-from sparring.contracts.progress import NewLines, duration_text
+from sparring.contracts.progress import NewLines, left_text
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
@@ -206,9 +206,12 @@ class Trainer:
             return
         for line in self._new_lines(beat):
             self._bar.console.print(line, soft_wrap=True, highlight=False, markup=False)
-        seconds = beat.get("seconds_left")
-        left = "" if seconds is None else f"{duration_text(seconds)} left"
-        self._bar.update(self._shown, total=beat["steps"], completed=beat["step"], note=left)
+        self._bar.update(
+            self._shown,
+            total=beat["steps"],
+            completed=beat["step"],
+            note=left_text(beat.get("seconds_left")),
+        )
 
 
 def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched) -> TrainSpec:

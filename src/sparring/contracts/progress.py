@@ -1,4 +1,4 @@
-"""Formats durations, counts and the progress in a training run's heartbeat."""
+"""Formats durations, counts and the progress in heartbeats."""
 
 from __future__ import annotations
 
@@ -6,25 +6,51 @@ from typing import Any
 
 from sparring.contracts.json import Beat
 
+_LINE = 80
+_SHORT = 60
+_MINUTES = 90  # from here on, durations are in minutes
+_SETTLED = 2  # steps until the pace is known
+_SLOWER = 4 / 3
 
-def headline(beat: Beat) -> str:
-    """Return loss, reward, pass rates, live groups, speed and time left on one line."""
+
+def step_line(beat: Beat) -> str:
+    """Return step, loss, reward, live groups and time left on one line, and as many pass rates as
+    fit on it. It is empty for an attempt that has just resumed."""
     row = beat.get("metrics") or {}
-    parts = []
+    parts = [f"step {beat['step']}/{beat['steps']}"]
     if row.get("loss") is not None:
         parts.append(f"loss {row['loss']:+.3f}")
     if row.get("reward") is not None:
         parts.append(f"reward {row['reward']:.2f}")
-    for name, rate in row.items():
-        if name.startswith("pass_rate/") and rate is not None:
-            parts.append(f"{name.removeprefix('pass_rate/')} {rate:.0%}")
     if row.get("live_groups") is not None:
         parts.append(f"live groups {row['live_groups']:.0%}")
-    if row.get("tokens_per_second"):
-        parts.append(f"{row['tokens_per_second']:.0f} tok/s")
-    if beat.get("seconds_left") is not None:
-        parts.append(f"{duration_text(beat['seconds_left'])} left")
-    return " · ".join(parts)
+    if left := left_text(beat.get("seconds_left")):
+        parts.append(left)
+    line = " · ".join(parts)
+    for name, rate in row.items():
+        if name.startswith("pass_rate/") and rate is not None:
+            longer = f"{line} · {name.removeprefix('pass_rate/')} {rate:.0%}"
+            line = longer if len(longer) <= _LINE else line
+    return line if row else ""
+
+
+def seconds_left(beat: Beat, now: float) -> float | None:
+    """Return the seconds left by a heartbeat, which may have been written some time ago; None if
+    they are unknown or over."""
+    seconds = beat.get("seconds_left")
+    if seconds is None:
+        return None
+    left = float(seconds) - max(0.0, now - float(beat.get("time", now)))
+    return round(left, 1) if left > 0 else None
+
+
+def left_text(seconds: float | None) -> str:
+    """Return the time left as text, which counts no seconds; empty if it is unknown or over."""
+    if seconds is None or seconds <= 0:
+        return ""
+    if seconds < _SHORT:
+        return "less than a minute left"
+    return f"{duration_text(max(seconds, _MINUTES))} left"
 
 
 def _validation_text(beat: Beat) -> str:
@@ -34,7 +60,7 @@ def _validation_text(beat: Beat) -> str:
 
 def duration_text(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours."""
-    if seconds < 90:
+    if seconds < _MINUTES:
         return f"{seconds:.0f} s"
     if seconds < 5400:
         return f"{seconds / 60:.0f} min"
@@ -62,8 +88,7 @@ class NewLines:
         lines, self._shown = messages[self._shown :], len(messages)
         if beat["step"] != self._step:
             self._step = beat["step"]
-            if text := headline(beat):  # empty for an attempt that has just resumed
-                lines.append(f"step {beat['step']}/{beat['steps']} · {text}")
+            lines += filter(None, [step_line(beat)])
         at = beat.get("validated_at", self._validated_at)
         if at != self._validated_at:
             self._validated_at = at
@@ -71,3 +96,26 @@ class NewLines:
                 f"validation at step {self._validated_at}: reward {_validation_text(beat)}"
             )
         return lines
+
+
+class SlowerThanExpected:
+    """Called with each heartbeat of a training; returns one line, once, if the training will take
+    a third longer than a check has expected. `hours` is None without a check."""
+
+    def __init__(self, hours: float | None) -> None:
+        self._expected = None if hours is None else 3600 * hours
+        self._began: float | None = None
+
+    def __call__(self, beat: Beat) -> list[str]:
+        now, left = beat.get("time"), beat.get("seconds_left")
+        if self._expected is None or now is None:
+            return []
+        self._began = now if self._began is None else self._began
+        if left is None or beat.get("step", 0) < _SETTLED:
+            return []
+        seconds = now - self._began + left
+        if seconds < _SLOWER * self._expected:
+            return []
+        expected = duration_text(self._expected)
+        self._expected = None
+        return [f"slower than the check expected: {duration_text(seconds)} instead of {expected}"]

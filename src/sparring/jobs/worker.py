@@ -181,18 +181,61 @@ class Progress:
         self.passed += rollout.reward is not None and rollout.reward > 1 - _ROUNDING
 
 
+@dataclass(slots=True)
+class PlayClock:
+    """Estimates the seconds left of a play. `block` rollouts are played at once and end at about
+    the same time, so the pace is known once a whole block has ended. `limit` is the number of
+    seconds after which the play ends in any case, and `rest` the work after it, in rollouts."""
+
+    block: int = 1
+    limit: float | None = None
+    rest: float = 0.0
+    _start: tuple[float, int] | None = None
+    _blocks: int = 0
+    _pace: float = 0.0  # seconds per rollout, over the blocks that have ended
+
+    def start(self, rollouts: int) -> None:
+        """Begin to count, unless this is begun. `rollouts` were played by an earlier attempt."""
+        self._start = self._start or (time.monotonic(), rollouts)
+
+    def left(self, rollouts: int, total: int) -> float | None:
+        """Return the seconds left after this number of rollouts; None if they are unknown."""
+        if self._start is None:
+            return None
+        since, earlier = self._start
+        elapsed, played = time.monotonic() - since, rollouts - earlier
+        if played // self.block > self._blocks:
+            self._blocks, self._pace = played // self.block, elapsed / played
+        if not self._blocks:
+            return None
+        # A block that takes longer than the ones before it lowers the pace while it is played.
+        pace = max(self._pace, elapsed / ((self._blocks + 1) * self.block))
+        left = 0.0
+        if rollouts < total:
+            left = max(0.0, pace * (total - earlier) - elapsed)
+            left = left if self.limit is None else min(left, self.limit - elapsed)
+        left += pace * self.rest
+        return round(left, 1) if left > 0 else None
+
+
 class ProgressHeartbeat:
-    """Writes the run's progress every 0.5 s. `earlier_tokens` counts tokens of earlier attempts."""
+    """Writes the run's progress every 0.5 s. `earlier_tokens` counts tokens of earlier attempts.
+    `left` replaces the clock's estimate once something else than playing is left to do."""
 
     def __init__(
-        self, folder: RunFolder, progress: Progress, tokens_drawn: Callable[[], int]
+        self,
+        folder: RunFolder,
+        progress: Progress,
+        tokens_drawn: Callable[[], int],
+        clock: PlayClock | None = None,
     ) -> None:
         self._folder = folder
         self._progress = progress
         self._tokens_drawn = tokens_drawn
+        self._clock = clock or PlayClock()
+        self._is_over = False
         self.earlier_tokens = 0
-        self.doing = ""
-        self._start: tuple[float, int] | None = None
+        self.left: float | None = None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -203,6 +246,7 @@ class ProgressHeartbeat:
             yield
         finally:
             beats.cancel()
+            self._is_over = True
             self._try_to_write()
 
     async def _keep_beating(self, work: asyncio.Task[Any] | None) -> None:
@@ -229,23 +273,12 @@ class ProgressHeartbeat:
             "total": progress.total,
             "sampled_tokens": max(progress.sampled_tokens, drawn),
             "passed": progress.passed,
-            "doing": self.doing,
-            "seconds_left": self._seconds_left(),
+            "seconds_left": self.left
+            if self._is_over
+            else self._clock.left(progress.rollouts, progress.total),
         }
         write_json(self._folder.heartbeat, beat, durable=False)
 
-    def restart_estimate(self) -> None:
-        """Base the estimate of the time left on rollouts that are counted after this call."""
-        self._start = None
-
-    def _seconds_left(self) -> float | None:
-        """Return the seconds left at the pace of this process; None until it has counted a
-        rollout."""
-        progress, now = self._progress, time.monotonic()
-        if self._start is None:
-            self._start = now, progress.rollouts
-        since, before = self._start
-        played = progress.rollouts - before
-        if not played:
-            return None
-        return round((now - since) / played * (progress.total - progress.rollouts), 1)
+    def start_clock(self) -> None:
+        """Estimate the time left from now on, by the rollouts that are counted after this call."""
+        self._clock.start(self._progress.rollouts)

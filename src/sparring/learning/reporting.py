@@ -348,29 +348,33 @@ class Reporter:
             "cpu_seconds": round(cpu_seconds, 3),  # of rank 0
         }
         self._write(step, metrics)
-        self._heartbeat |= {
-            "step": step,
-            "metrics": metrics,
-            "seconds_left": round(self._seconds_left(step), 1),
-        }
+        self._heartbeat |= {"step": step, "metrics": metrics}
+        self._heartbeat["seconds_left"] = self._seconds_left()
         self._on_progress(self._heartbeat)
         self._write_heartbeat()
 
     def validation(self, step: int, figures: Mapping[str, Any]) -> None:
         """Write the metrics of a validation after `step`."""
         self._write(step, {f"validation/{name}": value for name, value in figures.items()})
-        self._heartbeat |= {"validation": figures.get("reward"), "validated_at": step}
-        self._on_progress(self._heartbeat)
         now = time.monotonic()
         self._validation_seconds = now - self._last
         self._last, self._last_cpu = now, time.process_time()  # steps exclude validation
+        self._heartbeat |= {"validation": figures.get("reward"), "validated_at": step}
+        self._heartbeat["seconds_left"] = self._seconds_left()
+        self._on_progress(self._heartbeat)
 
-    def _seconds_left(self, step: int) -> float:
-        """Estimate the remaining seconds from the mean of recent steps and the last validation."""
+    def _seconds_left(self) -> float | None:
+        """Estimate the remaining seconds, from now, by the mean of recent steps and the last
+        validation; None before the first step."""
+        if not self._durations:
+            return None
+        step: int = self._heartbeat["step"]
+        ahead = step if self._heartbeat.get("validated_at") == step else step - 1
         mean = sum(self._durations) / len(self._durations)
         interval, last = self._plan.save_steps, self._plan.steps
-        validations = last // interval - step // interval + (last % interval > 0)
-        return mean * (last - step) + self._validation_seconds * validations
+        validations = last // interval - ahead // interval + (last % interval > 0 and ahead < last)
+        left = mean * (last - step) + self._validation_seconds * validations
+        return round(max(0.0, left - (time.monotonic() - self._last)), 1)
 
     def end(self) -> None:
         """Write the last heartbeat and close the trackers."""
@@ -395,5 +399,6 @@ class Reporter:
             "time": time.time(),
             "tokens_drawn": self._tokens_drawn(),
             **self._heartbeat,
+            "seconds_left": self._seconds_left(),
         }
         write_json(self._folder.heartbeat, heartbeat, durable=False)

@@ -117,7 +117,7 @@ def run_changes(request: ChangesQuery, caller: Caller) -> Changes:
     status = status_of(folder)
     metrics = read_from(folder.metrics, request.metrics)
     events = read_from(folder.events, request.events)
-    left = None if status.state.has_ended else time_left(status, recent_rows(folder))
+    left = None if status.state.has_ended else time_left(status)
     return Changes(
         run=folder.id,
         state=status.state,

@@ -248,7 +248,7 @@ def delete_run(request: DeleteRun, caller: Caller) -> Deleted:
         raise InvalidInput(f"to delete a run, give the whole id: {folder.id}")
     state = (supervised_status if caller.can_supervise else status_of)(folder).state
     if not state.has_ended:
-        advice = f"stop it first: sparring run stop {folder.id}"
+        advice = f"stop it first: `sparring run stop {folder.id}`"
         if not caller.can_supervise:
             advice = f"stop it where it runs, or remove the copy's folder {folder.path}"
         raise IllegalMove(f"run {folder.id} is {state.value}; {advice}")

@@ -35,6 +35,9 @@ class Started(Frozen):
     )
     message: str = Field(default="", description="why a queued run waits")
     proof: str = Field(default="", description="id of the proof that follows the training")
+    expected_hours: float | None = Field(
+        default=None, description="hours that the last check expected the training to take"
+    )
 
 
 def start(

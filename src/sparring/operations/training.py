@@ -12,6 +12,7 @@ from sparring.contracts.errors import InvalidInput
 from sparring.contracts.specs import Frozen, Table
 from sparring.contracts.training import TrainSpec
 from sparring.operations.operation import Caller, Forms, Role, operation
+from sparring.operations.plans.estimating import expected_hours
 from sparring.operations.proving import proof_of, start_proof_after, within
 from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started, start
@@ -68,6 +69,7 @@ def begin_training(
     if proves:
         within(budget, proof_of("", spec))  # raises OverBudget before anything is started
     started = start(spec, caller, runs_at_once=budget.runs_at_once, name=name)
+    started = started.model_copy(update={"expected_hours": expected_hours(spec, caller)})
     if not proves:
         return started
     return started.model_copy(update={"proof": start_proof_after(started, spec, caller, budget)})

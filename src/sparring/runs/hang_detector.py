@@ -47,7 +47,7 @@ def _is_user_code(frame: str) -> bool:
     return not any(part in frame for part in (_OURS, "/site-packages/", "/lib/python", "<frozen"))
 
 
-_LOADING = ("", "starting", "loading", "measuring memory")
+_LOADING = ("starting", "loading", "measuring memory")
 
 
 @dataclass(slots=True)
@@ -93,7 +93,8 @@ class HangDetector:
     @property
     def is_working(self) -> bool:
         """Whether every rank has finished loading and begun to work."""
-        return all(state.doing not in _LOADING for state in self._ranks.values())
+        doings = [state.doing for state in self._ranks.values()]
+        return all(doing and not doing.startswith(_LOADING) for doing in doings)
 
     @property
     def step(self) -> int | None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sparring.contracts.errors import SparringError
 from sparring.contracts.json import MetricsRow
+from sparring.contracts.progress import seconds_left
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_json_or_empty, read_tail
 from sparring.runs.history import History, read_history
@@ -18,7 +20,6 @@ from sparring.runs.lifecycle import HELD, RunState
 from sparring.runs.queue import ensure_supervised
 
 _TAIL = 1 << 18
-_RECENT_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,28 +128,13 @@ def recent_rows(folder: RunFolder) -> list[dict[str, Any]]:
     return [row for row in rows if isinstance(row, dict)]
 
 
-def time_left(status: RunStatus, rows: list[dict[str, Any]]) -> Estimate | None:
-    """Estimate the remaining time from recent steps or, in a run without steps, from the rollouts
-    so far. Return None if the run is not running or has neither yet."""
+def time_left(status: RunStatus) -> Estimate | None:
+    """Return the time left by the run's heartbeat; None if the run is not running or does not know
+    it."""
     beat = status.progress or {}
-    if status.state is not RunState.RUNNING or not beat:
+    seconds = seconds_left(beat, time.time())
+    if status.state is not RunState.RUNNING or seconds is None:
         return None
-    if "steps" in beat:
-        took = [float(row["seconds"]) for row in rows if "loss" in row and "seconds" in row]
-        recent = took[-_RECENT_STEPS:]
-        if not recent:
-            return None
-        left = int(beat["steps"]) - int(beat["step"])
-        mean = sum(recent) / len(recent)
-        basis = (
-            f"{left} steps left, at the mean of the last {len(recent)}: {mean:.1f} s "
-            f"({min(recent):.1f} to {max(recent):.1f}); validation not counted"
-        )
-        return Estimate(round(mean * left, 1), basis)
-    done, total = int(beat.get("rollouts", 0)), int(beat.get("total", 0))
-    activity = str(beat.get("doing") or "playing")
-    if not done or done >= total or not activity.startswith("playing"):
-        return None
-    mean = status.seconds / done
-    basis = f"{total - done} rollouts left, at {mean:.2f} s each so far, loading included"
-    return Estimate(round(mean * (total - done), 1), basis)
+    done, total = int(status.step or 0), int(status.steps or 0)
+    steps = "steps" if "steps" in beat else "rollouts"
+    return Estimate(seconds, f"{total - done} {steps} left, at the pace so far")

@@ -59,14 +59,14 @@ class CheckJob(Job[CheckSummary]):
 
     def __init__(self, attempt: Attempt, spec: CheckSpec, task: Task) -> None:
         self._folder = attempt.folder
-        self._heartbeat = heartbeat = attempt.heartbeat
+        self._heartbeat = attempt.heartbeat
         self._spec = spec
         self._task = task
         self._failures: list[str] = []
         self._notes: list[Note] = []
         self._agent_model = ""
         self._shown = ""
-        self._dry = DryRun(spec.dry_steps, on_doing=heartbeat.note)
+        self._dry = DryRun(spec.dry_steps, on_doing=self._note_dry_step)
         self._trial: _Trial | None = None  # once something is played
         self._is_stopped = False
 
@@ -281,6 +281,16 @@ class CheckJob(Job[CheckSummary]):
             self._failures.append(f"a training step failed: {type(error).__name__}: {error}")
         finally:
             built.collector.close()
+
+    def _note_dry_step(self, doing: str, step: int) -> None:
+        """Report an activity of a dry step, and the time left for the others."""
+        done, steps = len(self._dry.done), self._spec.dry_steps
+        self._heartbeat.note(f"trying training step {done + 1}, to be discarded: {doing}", step)
+        beat = self._trial.played.beat if self._trial else None
+        if beat is not None and doing == "playing":
+            if done:
+                beat.left = (steps - done) * self._dry.done[-1].whole
+            beat.write()
 
     # ------------------------------------------------------------------ afterwards
 

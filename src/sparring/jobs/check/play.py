@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from sparring.contracts.summaries import PlayedModel
 from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor
 from sparring.jobs.logged_play import LoggedPlay
-from sparring.jobs.worker import Heartbeat, Progress, ProgressHeartbeat
+from sparring.jobs.worker import Heartbeat, PlayClock, Progress, ProgressHeartbeat
 from sparring.learning.rollout_collector import play_and_judge
 from sparring.learning.work import Built
 from sparring.player import Play, Played
@@ -141,6 +142,7 @@ class CheckPlay:
         self.learner: list[Rollout] = []
         self.models: list[PlayedModel] = []
         self.measured: tuple[Measured, Measured] | None = None
+        self.beat: ProgressHeartbeat | None = None  # once something is played
 
     async def run(self, auditor: Auditor, heartbeat: Heartbeat) -> None:
         """Play all models. If the learner completed a batch, also play and time one group. Of a
@@ -154,21 +156,34 @@ class CheckPlay:
             auditor.add(rollout, LEARNER)
         heartbeat.watch(lambda: self._progress.rollouts + learner.tokens_drawn())
         heartbeat.note("playing", step=0)
-        beat = ProgressHeartbeat(self._folder, self._progress, learner.tokens_drawn)
-        beat.doing = "playing"
+        # After the play come one group and the dry steps, whose updates take about as long as play.
+        rest = plan.rollouts_per_case + 2.0 * rows * self._spec.dry_steps
+        clock = PlayClock(timer.size, limit=60 * self._spec.minutes, rest=rest)
+        self.beat = beat = ProgressHeartbeat(
+            self._folder, self._progress, learner.tokens_drawn, clock
+        )
+        beat.start_clock()
         log = ModelLog(self._folder, LEARNER, self._built.policy.name, self._spec.minutes)
         async with beat.running():
             await asyncio.gather(
                 self._play_model(LEARNER, learner, log, self.learner, timer),
                 *(self._play_other(number) for number in range(len(self._spec.others))),
             )
-            beat.doing = "timing"
+            heartbeat.note("measuring the time of one group")
             if isinstance(self._built.policy, TransformersPolicy):
                 await self._built.policy.idle()  # the time limit may have left a batch behind
             if earlier and not timer.clock and len(self.learner) >= self.planned:
                 await self._time_a_batch(timer)
             if timer.clock:
                 self.measured = await self._time_a_group(timer)
+            beat.left = self._seconds_of_dry_steps()
+
+    def _seconds_of_dry_steps(self) -> float | None:
+        """Return an estimate of the time that the dry steps will take: an update as long as its
+        play."""
+        if self.measured is None:
+            return None
+        return 2 * self._spec.dry_steps * statistics.mean(self.measured[0].batches)
 
     def _learner_play(self, batch_size: int, auditor: Auditor) -> LoggedPlay:
         remaining = _JUDGED_TWICE

@@ -21,7 +21,7 @@ from sparring.contracts.summaries import EvalSummary
 from sparring.environments.task import Task
 from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.worker import Progress, ProgressHeartbeat, report_event
+from sparring.jobs.worker import PlayClock, Progress, ProgressHeartbeat, report_event
 from sparring.player import Play
 from sparring.policies.loading import load_policy
 from sparring.policies.pretrained import origin_of
@@ -82,7 +82,9 @@ class EvalJob(Job[EvalSummary]):
         self._check_inputs()
         for rollout in self._logged.earlier():
             self._count(rollout)
-        beat = ProgressHeartbeat(self._folder, self._progress, self._logged.tokens_drawn)
+        clock = PlayClock(min(self._spec.play.rollouts_at_once, max(1, self._progress.total)))
+        beat = ProgressHeartbeat(self._folder, self._progress, self._logged.tokens_drawn, clock)
+        beat.start_clock()
         beat.earlier_tokens = self._progress.sampled_tokens
         started = time.monotonic()
         async with beat.running():

@@ -24,7 +24,7 @@ from sparring.environments.task import Task
 from sparring.jobs.audit.auditor import Auditor, audit_null_players
 from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
-from sparring.jobs.worker import Progress, ProgressHeartbeat, report_event
+from sparring.jobs.worker import PlayClock, Progress, ProgressHeartbeat, report_event
 from sparring.policies.loading import load_policy
 from sparring.proofs.audit import Observation, audit
 from sparring.proofs.check_verdict import OF_THE_MODEL
@@ -179,13 +179,13 @@ class ProveJob(Job[ProveSummary]):
         def drawn() -> int:
             return tokens_before + sum(each.tokens_drawn() for each in current[-1:])
 
-        beat = ProgressHeartbeat(self._folder, progress, drawn)
+        clock = PlayClock(min(self._spec.play.rollouts_at_once, total))
+        beat = ProgressHeartbeat(self._folder, progress, drawn, clock)
         self._heartbeat.watch(lambda: progress.rollouts + drawn())
         trained = self._spec.policy.model_copy(update={"model": str(self._checkpoint.path)})
         async with beat.running():
             for side, spec in ((BASE, self._spec.base), (TRAINED, trained)):
-                beat.doing = f"loading the {side} model"
-                self._heartbeat.note("loading")
+                self._heartbeat.note(f"loading the {side} model")
                 policy = await asyncio.to_thread(
                     load_policy,
                     spec,
@@ -195,14 +195,13 @@ class ProveJob(Job[ProveSummary]):
                 )
                 if side == TRAINED:
                     self._count_look(digest)
-                beat.doing = f"playing the {side} model"
-                self._heartbeat.note("playing", step=progress.rollouts)
+                self._heartbeat.note(f"playing the {side} model", step=progress.rollouts)
                 for suite in suites:
                     logged = self._logged(side, policy, suite)
                     current.append(logged)
                     for rollout in logged.earlier():
                         progress.count(rollout)
-                    beat.restart_estimate()  # an earlier attempt's rollouts would distort the pace
+                    beat.start_clock()
                     await logged.run(lambda played: progress.count(played.rollout))
                 tokens_before = drawn()
                 current.clear()

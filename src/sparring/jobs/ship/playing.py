@@ -22,7 +22,7 @@ from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EndpointSpec
 from sparring.environments.task import Task
 from sparring.jobs.logged_play import LoggedPlay, plays_of
-from sparring.jobs.worker import Heartbeat, Progress, ProgressHeartbeat
+from sparring.jobs.worker import Heartbeat, PlayClock, Progress, ProgressHeartbeat
 from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
@@ -89,12 +89,13 @@ class ShipPlayer:
             policy=policy,
             play=play,
         )
-        beat = ProgressHeartbeat(self._folder, self._progress, logged.tokens_drawn)
-        beat.doing = f"playing {log_name}"
         self._heartbeat.watch(lambda: self._progress.rollouts + logged.tokens_drawn())
-        self._heartbeat.note("playing", step=self._progress.rollouts)
+        self._heartbeat.note(f"playing: {log_name}", step=self._progress.rollouts)
         for rollout in logged.earlier():
             self._progress.count(rollout)
+        clock = PlayClock(min(play.rollouts_at_once, max(1, len(cases) * rollouts)))
+        beat = ProgressHeartbeat(self._folder, self._progress, logged.tokens_drawn, clock)
+        beat.start_clock()
         async with beat.running():
             await logged.run(lambda played: self._progress.count(played.rollout))
         return self.rollouts_of(log_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -104,6 +105,22 @@ def completed_before(run_settings: RunSettings, caller: Caller) -> list[Done]:
         for row in Index(caller.runs).page(query)
         if (row.model if model else row.named_model) == model and row.kind in ("check", "train")
     ]
+
+
+def expected_hours(spec: TrainSpec, caller: Caller) -> float | None:
+    """Return the hours that the newest check of this environment, model and length expected a
+    training to take; None without one."""
+    states = (RunState.COMPLETED,)
+    query = Query(states=states, environment=spec.environment, kind="check", count=_MAX_RUNS_READ)
+    for row in Index(caller.runs).page(query):
+        folder = RunFolder(caller.runs / row.id)
+        with contextlib.suppress(InvalidInput, ValueError):  # a check that cannot be read
+            check = CheckSpec.model_validate(folder.read_spec())
+            estimate = read_summary(folder, CheckSummary).estimate
+            is_same = check.policy.model == spec.policy.model
+            if estimate and is_same and _length_of(check) == _length_of(spec):
+                return estimate.hours.value
+    return None
 
 
 def _seconds_per_rollout(folder: RunFolder, kind: str) -> float | None:
