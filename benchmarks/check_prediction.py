@@ -55,7 +55,9 @@ def compare(name: str, given: argparse.Namespace, place: str) -> dict[str, Any]:
     settings = [part for each in SETTINGS for part in ("--set", each)]
     common = [target, "--model", given.model, *settings, "--json"]
     sizes = ["--cases", str(given.cases), "--rollouts", str(given.rollouts)]
-    checked = _run(place, "check", *common, *sizes, "--alone", "--set", f"max_steps={STEPS}")
+    checked = _run(
+        place, "check", *common, *sizes, "--compare", "none", "--set", f"max_steps={STEPS}"
+    )
     more = ["--max-steps", str(STEPS), "--validation-cases", "0", "--no-prove"]
     trained = _run(place, "train", *common, *more)
     rows = _steps(Path(place) / "runs" / trained["run"] / "metrics.jsonl")

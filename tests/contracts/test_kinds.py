@@ -120,7 +120,7 @@ def test_what_an_entry_names_exists(kind: RunKind) -> None:
     assert kind.spec.model_fields["kind"].default == kind.name
     assert kind.summary.model_fields["kind"].default == kind.name
     assert callable(job_of(kind.name))
-    assert view_of(kind.name).show
+    assert view_of(kind.name).parts
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:

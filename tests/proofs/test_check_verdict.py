@@ -59,7 +59,7 @@ def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
     assert checked.verdict is CheckVerdict.NOT_AS_IT_IS
     assert checked.why == (
         "right_queue never passes, because tools are hardly ever called. 27 of 40 demonstrations "
-        "pass; start from them: sparring train triage --warm-start demos.jsonl"
+        "pass; start from them: `sparring train triage --warm-start demos.jsonl`"
     )
 
 

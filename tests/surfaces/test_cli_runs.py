@@ -56,7 +56,7 @@ def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, ti
     assert started.returncode == 0, started.stderr
     folder = RunFolder(tmp_path / "runs" / run)
 
-    waited = sparring("run", "wait", run, "--news", "--seconds", "60", folder=tmp_path)
+    waited = sparring("run", "wait", run, "--news", "--timeout", "60", folder=tmp_path)
     assert waited.returncode == 101
     assert waited.stdout.strip()
     refused = sparring("run", "results", run, "--json", folder=tmp_path)
@@ -68,7 +68,7 @@ def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, ti
     assert shown["state"] == "running"
     assert [each["name"] for each in shown["processes"]] == ["supervisor", "worker"]
     assert shown["steps"] == 40
-    assert "steps left, at the mean" in shown["estimate_basis"]
+    assert "steps left, at the pace so far" in shown["estimate_basis"]
     (line,) = answer("run", "list", "--state", "running", folder=tmp_path)["runs"]
     assert line["run"] == run
     assert "logs/attempt-1/worker.log" in sparring("run", "logs", run, folder=tmp_path).stderr

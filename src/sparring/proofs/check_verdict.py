@@ -213,9 +213,9 @@ def _cut_short(facts: Facts) -> Iterator[Note]:
     if not facts.rollouts or played >= facts.planned:
         return
     until = f"in {facts.minutes:g} minutes"
-    advice = f"sparring check {facts.environment} --minutes {3 * facts.minutes:g}"
+    advice = f"`sparring check {facts.environment} --minutes {3 * facts.minutes:g}`"
     if facts.is_stopped:
-        until, advice = "until the stop", f"sparring run resume {facts.run}"
+        until, advice = "until the stop", f"`sparring run resume {facts.run}`"
     yield Note("cut short", f"{played} of {facts.planned} rollouts were played {until}", advice)
 
 
@@ -287,15 +287,15 @@ def _advice(facts: Facts) -> str:
     name = facts.environment
     if facts.shown:
         return (
-            f"{facts.shown}; start from them: sparring train {name} --warm-start "
-            f"{facts.demonstrations}"
+            f"{facts.shown}; start from them: `sparring train {name} --warm-start "
+            f"{facts.demonstrations}`"
         )
     teachers = [each for each in facts.others if each.correct]
     if teachers:
         best = max(teachers, key=lambda each: each.accuracy or 0.0)
         return (
-            f"{best.name} passes; start from its rollouts: sparring train {name} --warm-start "
-            f"{facts.run}"
+            f"{best.name} passes; start from its rollouts: `sparring train {name} --warm-start "
+            f"{facts.run}`"
         )
     if facts.has_tools and _call_rate(facts) < _RARELY_CALLED:
         existing = _worked_calls(facts.rollouts)
@@ -305,7 +305,8 @@ def _advice(facts: Facts) -> str:
         first = f"Show {more}, with other values"
     else:
         first = "Start with easier cases, or show worked examples"
-    return f"{first}; or start from demonstrations: sparring train {name} --warm-start DEMOS.jsonl"
+    start = f"`sparring train {name} --warm-start DEMOS.jsonl`"
+    return f"{first}; or start from demonstrations: {start}"
 
 
 def _worked_calls(rollouts: Sequence[Rollout]) -> int:

@@ -108,7 +108,7 @@ def test_progress_is_told_on_standard_error_line_by_line(
         running.summary, json.loads((owner.runs / TRAIN / "report/summary.json").read_text())
     )
     Keyboard(monkeypatch, lambda: None, ended(running, RunState.COMPLETED))
-    follow(NEW, owner, as_json=True)
+    follow(Started(run=NEW, folder=""), owner, as_json=True)
     printed = capsys.readouterr()
     assert json.loads(printed.out)["steps"] == 2
     assert "updating the weights" in printed.err
@@ -121,7 +121,7 @@ def test_without_a_terminal_ctrl_c_leaves_what_is_only_looked_at(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     Keyboard(monkeypatch, ctrl_c)
     with pytest.raises(NotFinished, match=f"sparring run watch {NEW}"):
-        follow(NEW, owner, as_json=False, only_looks=True)
+        follow(Started(run=NEW, folder=""), owner, as_json=False, only_looks=True)
     assert "stop_requested" not in running.events.read_text()
 
 
@@ -134,7 +134,7 @@ def test_without_a_terminal_ctrl_c_stops_what_was_started(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
     Keyboard(monkeypatch, ctrl_c, ended(running, RunState.STOPPING, RunState.STOPPED))
     with pytest.raises(RunFailed) as raised:
-        follow(NEW, owner, as_json=False)
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert raised.value.name == "Stopped"
     assert f"sparring run resume {NEW}" in str(raised.value)
     assert "stop_requested" in running.events.read_text()
@@ -158,7 +158,7 @@ def test_at_a_terminal_ctrl_c_asks_and_loses_no_work(
     end = ended(running, RunState.FAILED, message="it broke", error="ValueError", exit_code=100)
     Keyboard(monkeypatch, ctrl_c, end)
     with pytest.raises(NotFinished if is_left else RunFailed):
-        follow(NEW, owner, as_json=False)
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert "stop_requested" not in running.events.read_text()
 
 
@@ -168,7 +168,7 @@ def test_a_failure_has_the_runs_error_and_code_and_a_guards_is_not_to_be_resumed
     told = {"message": "collapsed\x1b", "exit_code": 104, "error": "GuardStop"}
     ended(running, RunState.FAILED, **told)()
     with pytest.raises(RunFailed) as raised:
-        follow(NEW, owner, as_json=False)
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert (raised.value.name, raised.value.exit_code) == ("GuardStop", 104)
     assert str(raised.value) == "collapsed\\x1b"
 
@@ -176,7 +176,7 @@ def test_a_failure_has_the_runs_error_and_code_and_a_guards_is_not_to_be_resumed
 def test_a_proof_that_fails_does_not_fail_the_training(
     owner: Caller, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    follow(TRAIN, owner, as_json=True, proof=STOPPED)
+    follow(Started(run=TRAIN, folder="", proof=STOPPED), owner, as_json=True)
     printed = capsys.readouterr()
     shown = json.loads(printed.out)
     assert (shown["run"], shown["proof"]) == (TRAIN, None)
@@ -198,7 +198,7 @@ def test_a_restart_is_told_with_its_cause(
 
     Keyboard(monkeypatch, restart, ctrl_c)
     with pytest.raises(NotFinished):
-        follow(NEW, owner, as_json=False, only_looks=True)
+        follow(Started(run=NEW, folder=""), owner, as_json=False, only_looks=True)
     assert "restarting: killed: rank 1" in capsys.readouterr().err
 
 
@@ -220,7 +220,7 @@ def test_a_resumed_run_does_not_repeat_the_lines_of_its_earlier_attempt(
     end = ended(running, RunState.RUNNING, RunState.STOPPING, RunState.STOPPED)
     Keyboard(monkeypatch, lambda: None, goes_on, end)
     with pytest.raises(RunFailed):
-        follow(NEW, owner, as_json=False)
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
     printed = capsys.readouterr().err
     assert "resumed from step 3" in printed
     assert "earlier" not in printed
@@ -235,5 +235,5 @@ def test_without_a_terminal_it_says_now_and_then_where_it_is(
     monkeypatch.setattr(following, "_LINE_SECONDS", 0.0)
     Keyboard(monkeypatch, lambda: None, ended(running, RunState.STOPPING, RunState.STOPPED))
     with pytest.raises(RunFailed):
-        follow(NEW, owner, as_json=False)
-    assert "updating the weights: 3 of 9 · 5 tokens sampled" in capsys.readouterr().err
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
+    assert "updating the weights: 3 of 9" in capsys.readouterr().err

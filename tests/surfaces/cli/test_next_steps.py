@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
 from sparring.run_folder.files import write_json
 from sparring.surfaces.cli.next_steps import (
     after_check,
@@ -15,19 +13,9 @@ from sparring.surfaces.cli.next_steps import (
     after_look,
     after_proof,
     after_training,
-    show_next_steps,
 )
 from tests.summaries import completing
 from tests.surfaces.cli.terminal import CHECK, PROOF, TRAIN, summary_of
-
-
-def test_long_commands_wrap_and_are_never_cut() -> None:
-    console = Console(width=40)
-    command = "sparring run clone " + "x" * 60
-    with console.capture() as capture:
-        show_next_steps({"train again, longer": command}, console)
-    shown = "".join(capture.get().split())
-    assert shown == "trainagain,longer" + command.replace(" ", "")
 
 
 def test_runs_are_named_by_the_end_of_their_id() -> None:

@@ -46,7 +46,7 @@ def test_a_plan_is_shown_with_its_cost_and_how_to_start_it(
     assert shown[1] == "what train shop with tiny"
     assert "steps 4" in shown
     assert any(line.startswith("rollouts ") and "at most" in line for line in shown)
-    assert shown[-1] == f"sparring plan start {plan}"
+    assert shown[-1] == f"start it sparring plan start {plan}"
     assert not list(owner.runs.glob("shop-*"))
 
 

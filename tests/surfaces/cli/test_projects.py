@@ -78,7 +78,7 @@ def test_an_environment_is_shown_with_its_settings_and_fields(
 ) -> None:
     shown = lines(terminal.type("env", "show", "shop"))
     assert shown[:2] == ["shop shop.py:5", "Sells things."]
-    assert "own settings: max_completion_length=77, max_steps=5" in shown
+    assert "own settings max_completion_length=77, max_steps=5" in shown
     assert any(line.startswith("size int") and " 2" in line for line in shown)
 
 

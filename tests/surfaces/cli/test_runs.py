@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from sparring.surfaces.cli import runs
 from tests.surfaces.cli.terminal import CHECK, EVAL, PROOF, STOPPED, TRAIN, Terminal, copy_samples
 
 
@@ -34,22 +30,6 @@ def test_no_runs_at_all_and_none_that_match_are_told_apart(terminal: Terminal) -
     assert filtered.out == "no runs match\n"
     every = terminal.type("run", "list", "--runs", "elsewhere")
     assert every.out == "no runs; `sparring train NAME` starts one\n"
-
-
-NAMES = ("run", "kind", "state", "progress", "reward", "time", "started")
-
-
-@given(st.lists(st.lists(st.text("x", max_size=30), min_size=7, max_size=7), min_size=1),
-       st.integers(1, 200))  # fmt: skip
-def test_columns_are_left_out_until_the_rest_fits_but_never_the_id_or_the_state(
-    cells: list[list[str]], width: int
-) -> None:
-    rows: list[Any] = [dict(zip(NAMES, each, strict=True)) for each in cells]
-    chosen = runs._columns(rows, width)
-    assert {"run", "state"} <= set(chosen)
-    assert chosen == [name for name in NAMES if name in chosen]
-    needed = sum(max(len(name), *(len(row[name]) for row in rows)) + 2 for name in chosen) - 2
-    assert needed <= width or set(chosen) == {"run", "state"}
 
 
 def test_a_run_is_shown_with_its_state_and_its_processes(terminal: Terminal) -> None:
@@ -81,13 +61,13 @@ def test_waiting_for_what_has_ended_gives_its_code_at_once(
     shown = terminal.type("run", "wait", run)
     assert shown.code == code
     assert ("stopped" if code else "completed") in shown.out
-    at_once = terminal.type("run", "wait", run, "--seconds", 0, "--json")
+    at_once = terminal.type("run", "wait", run, "--timeout", 0, "--json")
     assert at_once.code == code
     assert at_once.json["has_ended"]
 
 
 def test_news_are_all_that_happened_after_the_cursor(terminal: Terminal) -> None:
-    words = ["run", "wait", TRAIN, "--seconds", 0, "--news", "--json", "--cursor"]
+    words = ["run", "wait", TRAIN, "--timeout", 0, "--news", "--json", "--cursor"]
     first = terminal.type(*words, 0).json
     assert "checkpoint" in [each["event"] for each in first["news"]]
     assert terminal.type(*words, first["cursor"]).json["news"] == []

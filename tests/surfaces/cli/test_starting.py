@@ -120,7 +120,7 @@ def test_a_check_is_fine_only_if_the_environment_is_learnable(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
     finish_with(completed(CheckSummary, {"verdict": verdict}), monkeypatch)
-    assert exit_codes(terminal, "check", "shop", "--alone") == (0, code, 0)
+    assert exit_codes(terminal, "check", "shop", "--compare", "none") == (0, code, 0)
 
 
 @pytest.mark.parametrize(("is_grave", "code"), [(False, 0), (True, 110)])
@@ -137,30 +137,35 @@ def test_a_proof_exits_with_its_verdict(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch, verdict: str, code: int
 ) -> None:
     words = ["prove", proved(owner()), "--split", "validation", "--picked-from", 3]
-    spec = spec_of(owner(), terminal.type(*words, "--detach").out.strip())
+    detached = terminal.type(*words, "--detach")
+    spec = spec_of(owner(), detached.out.strip())
+    terminal.type("run", "stop", detached.out.strip())
     assert (spec["split"], spec["picked_from"], spec["rollouts"]) == ("validation", 3, 4)
     summary = {"verdict": verdict, "is_good": verdict == "better"}
     finish_with(completed(ProveSummary, summary), monkeypatch)
-    assert terminal.type(*words).code == code
-    assert terminal.type(*words, "--detach").code == 0
+    assert (detached.code, terminal.type(*words).code) == (0, code)
 
 
 def test_a_check_plays_what_the_options_say_beside_the_models_that_are_named(
     terminal: Terminal,
 ) -> None:
     given = ["--cases", 3, "--rollouts", 8, "--num-generations", 2, "--dry-steps", 0]
-    against = ["--against", "large@http://a/v1", "--key-variable", "KEY", "--other-cases", 1]
-    run = terminal.type("check", "shop", *given, *against, "--detach").out.strip()
+    compare = ["--compare", "large@http://a/v1", "--key-variable", "KEY", "--other-cases", 1]
+    run = terminal.type("check", "shop", *given, *compare, "--detach").out.strip()
     spec = spec_of(owner(), run)
     assert (spec["kind"], spec["cases"], spec["rollouts"]) == ("check", 3, 8)
     (other,) = spec["others"]
     assert (other["model"], other["key_variable"]) == ("large", "KEY")
 
 
-def test_a_check_alone_compares_with_nobody(terminal: Terminal) -> None:
-    against = ["--against", "large@http://a/v1", "--alone"]
-    run = terminal.type("check", "shop", *against, "--detach").out.strip()
+def test_a_check_compared_with_none_plays_no_other_model(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENROUTER_API_KEY", "secret")
+    run = terminal.type("check", "shop", "--compare", "none", "--detach").out.strip()
     assert spec_of(owner(), run)["others"] == []
+    both = terminal.type("check", "shop", "--compare", "none", "--compare", "m@http://a/v1")
+    assert (both.code, "--compare none excludes other models" in both.err) == (2, True)
 
 
 def test_an_audit_is_a_run_of_its_own(terminal: Terminal) -> None:

@@ -30,7 +30,7 @@ from sparring.settings.fields import MODELS, Kind
 from sparring.settings.layers import defaults
 from sparring.surfaces.cli.callers import owner, reader
 from sparring.surfaces.cli.completion import COMPLETERS, complete_settings, completer_of
-from sparring.surfaces.cli.tables import print_json
+from sparring.surfaces.cli.page import Part, print_json, show
 
 Owner = Annotated[Caller, owner]
 Reader = Annotated[Caller, reader]
@@ -100,26 +100,26 @@ def with_request(
 
 def shows(
     operation: Operation[Any, Any], *, exit_code: int = 0, waiting: str = ""
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator for a function that prints an operation's result, which makes it a
-    command. The function gets the result, a console, and its own options.
+) -> Callable[[Callable[..., Iterable[Part]]], Callable[..., None]]:
+    """Return a decorator for a function that returns what is printed of an operation's result,
+    which makes it a command. The function gets the result and its own options.
 
     With `exit_code`, the command exits with it if the result is not `ok`. The text `waiting` is
     shown until the result is there.
     """
 
-    def declare(render: Callable[..., None]) -> Callable[..., None]:
+    def declare(render: Callable[..., Iterable[Part]]) -> Callable[..., None]:
         def command(request: Any, caller: Reader, as_json: AsJson, **own: Any) -> None:
             with Console(stderr=True).status(waiting) if waiting else nullcontext():
                 result = operation(request, caller)
             if as_json:
                 print_json(result)
             else:
-                render(result, Console(), **own)
+                show(render(result, **own), Console())
             if exit_code and not result.ok:
                 raise typer.Exit(exit_code)
 
-        _, _, *options = inspect.signature(render, eval_str=True).parameters.values()
+        _, *options = inspect.signature(render, eval_str=True).parameters.values()
         return with_request(command, operation.request, options)
 
     return declare

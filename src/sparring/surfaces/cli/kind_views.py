@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +11,16 @@ from rich.console import Console
 
 from sparring.contracts.json import Beat, SummaryJson
 from sparring.contracts.kinds import run_kind
-from sparring.contracts.progress import NewLines, duration_text
-from sparring.surfaces.cli.proof_tables import show_audit, show_check, show_proof
-from sparring.surfaces.cli.ship_tables import show_shipment
-from sparring.surfaces.cli.tables import show_summary, show_training
+from sparring.contracts.progress import NewLines, left_text, seconds_left
+from sparring.surfaces.cli.page import Part, show
+from sparring.surfaces.cli.results import (
+    audit_parts,
+    check_parts,
+    eval_parts,
+    proof_parts,
+    shipment_parts,
+    training_parts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,31 +37,27 @@ class KindView:
     """How runs of one kind are shown.
 
     `stopping` is printed when a stop is requested. `shown` returns the progress in a heartbeat,
-    `show` prints the summary, and `resume_hint` returns advice on resuming. `lines` makes a
-    function that returns the lines to print for a heartbeat. With `shows_stopped`, the summary of
-    a stopped run is printed, too.
+    `parts` returns what is shown of a summary, and `resume_hint` advice on resuming. `lines` makes
+    a function that returns the lines to print for a heartbeat. With `shows_stopped`, the summary
+    of a stopped run is printed, too.
     """
 
     stopping: str
     shown: Callable[[Beat], Shown]
-    show: Callable[[Any, Console], None]
+    parts: Callable[[Any], Iterable[Part]]
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
     shows_stopped: bool = False
 
 
 def _training(beat: Beat) -> Shown:
-    left = beat.get("seconds_left")
-    news = f"{beat['tokens_drawn']:,} tokens sampled"
-    news += "" if left is None else f" · about {duration_text(left)} left"
-    return Shown(beat["step"], beat["steps"], news)
+    return Shown(beat["step"], beat["steps"], left_text(seconds_left(beat, time.time())))
 
 
 def _playing(beat: Beat) -> Shown:
-    news = f"{beat['passed']} fully passed · {beat['sampled_tokens']:,} tokens"
-    if (left := beat.get("seconds_left")) is not None:
-        news += f" · about {duration_text(left)} left to play"
-    return Shown(beat["rollouts"], beat["total"], news)
+    passed = f"{beat['passed']} passed"
+    left = left_text(seconds_left(beat, time.time()))
+    return Shown(beat["rollouts"], beat["total"], " · ".join(filter(None, (left, passed))))
 
 
 def _training_resume_hint(beat: Beat, run: str) -> str:
@@ -76,12 +79,12 @@ def _playing_resume_hint(beat: Beat, run: str) -> str:
     )
 
 
-def _playing_view(show: Callable[[Any, Console], None]) -> KindView:
+def _playing_view(parts: Callable[[Any], Iterable[Part]]) -> KindView:
     """Return the view of a kind that plays rollouts and does not train."""
     return KindView(
         stopping="stopping…",
         shown=_playing,
-        show=show,
+        parts=parts,
         resume_hint=_playing_resume_hint,
     )
 
@@ -90,22 +93,26 @@ _VIEWS = {
     "train": KindView(
         stopping="stopping after this step; a checkpoint is saved if a step has ended…",
         shown=_training,
-        show=show_training,
+        parts=training_parts,
         resume_hint=_training_resume_hint,
         lines=NewLines,
     ),
-    "eval": _playing_view(show_summary),
-    "check": replace(_playing_view(show_check), shows_stopped=True),
-    "audit": _playing_view(show_audit),
-    "prove": _playing_view(show_proof),
-    "ship": _playing_view(show_shipment),
+    "eval": _playing_view(eval_parts),
+    "check": replace(_playing_view(check_parts), shows_stopped=True),
+    "audit": _playing_view(audit_parts),
+    "prove": _playing_view(proof_parts),
+    "ship": _playing_view(shipment_parts),
 }
 
 
-def show_results(kind: str, summary: SummaryJson, console: Console) -> None:
+def result_parts(kind: str, summary: SummaryJson) -> Iterable[Part]:
+    """Return what is shown of the results of a run of this kind."""
+    return view_of(kind).parts(run_kind(kind, "the run").summary.model_validate(summary))
+
+
+def show_results(kind: str, summary: SummaryJson) -> None:
     """Print the results of a run of this kind."""
-    typed = run_kind(kind, "the run").summary.model_validate(summary)
-    view_of(kind).show(typed, console)
+    show(result_parts(kind, summary), Console())
 
 
 def view_of(kind: str) -> KindView:

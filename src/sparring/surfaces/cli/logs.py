@@ -20,7 +20,7 @@ from sparring.operations.run_views import LogQuery, RunQuery
 from sparring.operations.runs import run_logs as read_log
 from sparring.operations.runs import run_status
 from sparring.surfaces.cli.commands import AsJson, Reader
-from sparring.surfaces.cli.tables import print_json, printable
+from sparring.surfaces.cli.page import print_json, printable
 
 
 def run_logs(

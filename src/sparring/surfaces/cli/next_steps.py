@@ -7,10 +7,6 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from sparring.contracts.cases import Split
 from sparring.contracts.summaries import (
     CheckSummary,
@@ -24,17 +20,6 @@ from sparring.run_folder.files import read_json_or_empty
 from sparring.run_folder.layout import short_id
 
 Steps = Mapping[str, str]
-
-
-def show_next_steps(steps: Steps, console: Console) -> None:
-    """Print a table of purposes and commands. Long commands wrap and are never cut."""
-    table = Table(box=None, show_header=False, pad_edge=False, title_justify="left")
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(style="cyan", overflow="fold")
-    for purpose, command in steps.items():
-        table.add_row(purpose, Text(command))
-    console.print()
-    console.print(table)
 
 
 def after_look(run: str) -> Steps:
@@ -98,21 +83,18 @@ def after_training(summary: TrainSummary) -> Steps:
 
 
 def after_shipment(summary: ShipSummary) -> Steps:
-    """Return the steps after a shipment."""
-    run = short_id(summary.run)
-    return {
-        "how to run it": f"{summary.to}/how_to_run.md",
-        "what is proved": f"{summary.to}/proof_card.md",
-        "the report": f"sparring run report {run}",
-    }
-
-
-def after_trial(summary: ShipSummary) -> Steps:
-    """Return the steps after a trial, which writes no folder."""
-    return {
-        "ship it": f"sparring ship {short_id(summary.training)} --to FOLDER",
-        "the report": f"sparring run report {short_id(summary.run)}",
-    }
+    """Return the steps after a shipment; a trial and a refused one have written no folder."""
+    report = {"the report": f"sparring run report {short_id(summary.run)}"}
+    if summary.to:
+        folder = shlex.quote(summary.to)
+        return {
+            "how to run it": f"cat {folder}/how_to_run.md",
+            "what is proved": f"cat {folder}/proof_card.md",
+            **report,
+        }
+    if summary.is_trial and summary.is_fine:
+        return {"ship it": f"sparring ship {short_id(summary.training)} --to FOLDER", **report}
+    return report
 
 
 def _failures(summary: ProveSummary) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
 from rich.console import Console
-from rich.text import Text
 
 from sparring.operations.activity import (
     Activity,
@@ -29,7 +29,7 @@ from sparring.operations.tokens import (
     revoke_token,
 )
 from sparring.surfaces.cli.commands import AsJson, Reader, shows
-from sparring.surfaces.cli.tables import facts_table, print_json, printable
+from sparring.surfaces.cli.page import Facts, Paragraph, Part, print_json, show
 
 _STYLES = {
     "done": "green",
@@ -39,7 +39,7 @@ _STYLES = {
 }
 
 
-def _show_plan(plan: Plan, console: Console) -> None:
+def _plan_parts(plan: Plan) -> Iterator[Part]:
     cost = plan.cost
     hours = "" if cost.hours is None else f"{cost.hours:g} hours: "
     rows = [
@@ -51,12 +51,12 @@ def _show_plan(plan: Plan, console: Console) -> None:
         ("takes", f"{hours}{cost.basis}"),
         ("missing", "; ".join(f"{each.what}: {each.fix}" for each in plan.missing) or "nothing"),
     ]
-    console.print(facts_table((what, printable(value)) for what, value in rows))
-    console.print(Text(f"sparring plan start {plan.plan}", style="bold"), soft_wrap=True)
+    yield Facts(rows)
+    yield Facts([("start it", f"sparring plan start {plan.plan}")], are_commands=True)
 
 
-plan_make = shows(plan_run)(_show_plan)
-plan_revise = shows(revise_plan)(_show_plan)
+plan_make = shows(plan_run)(_plan_parts)
+plan_revise = shows(revise_plan)(_plan_parts)
 
 
 def _rollouts(cost: Cost) -> str:
@@ -83,61 +83,54 @@ def limits(_: NoArguments, caller: Reader, as_json: AsJson) -> None:
         ("locked for operators", ", ".join(shown.locked_for_operators)),
         ("locked for everybody", ", ".join(each.field for each in shown.locks) or "nothing"),
     ]
-    Console().print(
-        facts_table((what, printable(str(value or "no limit"))) for what, value in rows)
-    )
+    show([Facts([(what, str(value or "no limit")) for what, value in rows])], Console())
 
 
 @shows(show_activity)
-def activity_show(activity: Activity, console: Console) -> None:
-    """Print entries of the activity log."""
+def activity_show(activity: Activity) -> Iterator[Part]:
+    """Return entries of the activity log."""
     if not activity.entries:
-        console.print("the activity log is empty")
+        yield Paragraph("the activity log is empty")
     for entry in activity.entries:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(entry.get("time", 0))))
         outcome = str(entry.get("outcome"))
         detail = entry.get("reason") or entry.get("result") or entry.get("request") or ""
         text = detail if isinstance(detail, str) else json.dumps(detail)
-        line = Text.assemble(
-            (f"{entry.get('number'):>5} {when} ", "dim"),
-            f"{printable(str(entry.get('who')))} ",
-            (f"{outcome} ", _STYLES.get(outcome, "")),
-            (f"{printable(str(entry.get('verb')))} ", "bold"),
-            printable(text)[:500],
-        )
-        console.print(line, soft_wrap=True)
+        head = f"{entry.get('number'):>5} {when} {entry.get('who')} {outcome} {entry.get('verb')} "
+        yield Paragraph(text[:500], lead=head, lead_style=_STYLES.get(outcome, ""))
 
 
 @shows(verify_activity, exit_code=1)
-def activity_verify(found: VerifiedActivity, _: Console) -> None:
-    """Print whether the activity log's hash chain is intact."""
+def activity_verify(found: VerifiedActivity) -> Iterator[Part]:
+    """Return whether the activity log's hash chain is intact."""
     for fault in found.faults:
         print(fault, file=sys.stderr)
     for request in found.unanswered:
-        print(printable(f"no outcome was logged for: {request}"))
+        yield Paragraph(f"no outcome was logged for: {request}")
     status = "is intact" if found.ok else "is NOT intact"
-    print(f"{found.file} {status}: {found.entries} entries, the last has digest {found.digest}")
+    entries = f"{found.entries} entries, the last has digest {found.digest}"
+    yield Paragraph(f"{found.file} {status}: {entries}")
 
 
 @shows(create_token)
-def token_create(made: CreatedToken, _: Console) -> None:
-    """Print a new token."""
-    print(made.token)
+def token_create(made: CreatedToken) -> Iterator[Part]:
+    """Return a new token, alone on standard output."""
+    yield Paragraph(made.token)
     print(f"token of {made.name} ({made.role}); it is not shown again", file=sys.stderr)
 
 
 @shows(list_tokens)
-def token_list(found: TokenList, _: Console) -> None:
-    """Print the tokens of the project."""
+def token_list(found: TokenList) -> Iterator[Part]:
+    """Return the tokens of the project."""
     for each in found.tokens:
         expires = "never"
         if each.expires is not None:
             expires = time.strftime("%Y-%m-%d", time.localtime(each.expires))
         line = f"{each.id}  {each.state:8} {each.role:9} {each.name}  expires {expires}"
-        print(printable(line))
+        yield Paragraph(line)
 
 
 @shows(revoke_token)
-def token_revoke(line: TokenLine, _: Console) -> None:
-    """Print the token that was revoked."""
-    print(printable(f"{line.id} of {line.name} is revoked"))
+def token_revoke(line: TokenLine) -> Iterator[Part]:
+    """Return the token that was revoked."""
+    yield Paragraph(f"{line.id} of {line.name} is revoked")

@@ -14,13 +14,12 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from sparring.contracts.environments import Catalogue
 from sparring.contracts.errors import EnvironmentBroken
+from sparring.contracts.result_text import Grid
 from sparring.operations.chatting import ChatWith, prepare_chat
-from sparring.operations.doctor import examine
+from sparring.operations.doctor import Finding, examine
 from sparring.operations.environments import (
     NewEnvironment,
     ShownConfig,
@@ -36,8 +35,18 @@ from sparring.operations.models import FetchedModel, fetch_model
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.surfaces.cli.callers import owner
 from sparring.surfaces.cli.commands import AsJson, Owner, RunsFolder, shows
-from sparring.surfaces.cli.next_steps import after_env_test, after_init, show_next_steps
-from sparring.surfaces.cli.tables import grid, print_json, printable
+from sparring.surfaces.cli.next_steps import after_env_test, after_init
+from sparring.surfaces.cli.page import (
+    Facts,
+    Paragraph,
+    Part,
+    Styled,
+    commands,
+    print_json,
+    printable,
+    remark,
+    show,
+)
 
 _MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "yellow"),
           "missing": ("✗", "red")}  # fmt: skip
@@ -49,101 +58,88 @@ def init(request: NewEnvironment, as_json: AsJson) -> None:
     if as_json:
         print_json(written)
         return
-    console = Console()
     paths = [Path(file) for file in written.files]
     documents = [path for path in paths if path.parent.name == f"{request.name}_documents"]
-    for path in paths:
-        if path not in documents:
-            console.print(Text(f"wrote {path.name}"), soft_wrap=True)
+    lines = [path.name for path in paths if path not in documents]
     if documents:
-        console.print(Text(f"wrote {documents[0].parent.name}/ ({len(documents)} files)"))
-    show_next_steps(after_init(request.name), console)
+        lines.append(f"{documents[0].parent.name}/ ({len(documents)} files)")
+    wrote = [Paragraph(f"wrote {line}") for line in lines]
+    show([*wrote, *commands(after_init(request.name))], Console())
 
 
 @shows(list_environments)
-def env_list(catalogue: Catalogue, console: Console) -> None:
-    """Print the environments of the project, and the problems in its source."""
-    table = grid("name", "description", "location")
-    for each in catalogue.environments:
-        location = each.package or f"{_short(each.file)}:{each.line}"
-        table.add_row(
-            Text(printable(each.name), style="dim" if each.needs_port else "bold"),
-            Text(printable(each.description)),
-            Text(location, style="dim"),
-        )
-    if catalogue.environments:
-        console.print(table)
+def env_list(catalogue: Catalogue) -> Iterator[Part]:
+    """Return the environments of the project, and the problems in its source."""
+    rows = []
+    for found in catalogue.environments:
+        location = found.package or f"{_short(found.file)}:{found.line}"
+        rows.append((found.name, found.description, location))
+    if rows:
+        heads = ("name", "description", "location")
+        styles = {
+            found.name: "dim" if found.needs_port else "bold" for found in catalogue.environments
+        }
+        yield Styled(Grid(heads, rows, texts=heads), styles)
     elif not catalogue.problems:
-        console.print("no environments; `sparring init NAME` writes one")
+        yield Paragraph("no environments; `sparring init NAME` writes one")
     for problem in catalogue.problems:
-        location = f"{_short(problem.file)}:{problem.line}"
-        console.print(Text(printable(f"{location}: {problem.message}"), style="yellow"))
+        yield Paragraph(f"{_short(problem.file)}:{problem.line}: {problem.message}", "yellow")
 
 
 @shows(show_environment)
-def env_show(shown: ShownEnvironment, console: Console) -> None:
-    """Print an environment's description, measures, services and config fields."""
+def env_show(shown: ShownEnvironment) -> Iterator[Part]:
+    """Return an environment's description, measures, services and config fields."""
     found, description = shown.found, shown.description
     if description.error:
         raise EnvironmentBroken(printable(description.error))
-    head = Text.assemble((printable(found.name), "bold"), f"  {_short(found.file)}:{found.line}")
-    console.print(head, soft_wrap=True)
-    console.print(Text(printable(found.description)))
+    yield Paragraph(f"  {_short(found.file)}:{found.line}", lead=found.name, lead_style="bold")
+    yield Paragraph(found.description)
     facts = [
         ("measures", ", ".join(description.measures)),
         ("services", ", ".join(each.name for each in description.services)),
         ("sandbox", "needed" if description.needs_sandbox else ""),
         ("own settings", ", ".join(f"{k}={v}" for k, v in description.settings.items())),
     ]
-    for label, value in facts:
-        if value:
-            console.print(Text.assemble((f"{label}: ", "dim"), printable(value)))
+    yield Facts([(label, value) for label, value in facts if value])
     if description.fields:
-        table = grid("config field", "type", "default", "")
+        rows = []
         for field in description.fields:
             default = "(required)" if field.required else json.dumps(field.default)
-            cells = (field.name, field.type, default, field.description)
-            table.add_row(*(Text(printable(cell)) for cell in cells))
-        console.print(table)
+            rows.append((field.name, field.type, default, field.description))
+        heads = ("config field", "type", "default", "")
+        yield Grid(heads, rows, texts=heads)
 
 
 @shows(try_environment, exit_code=100, waiting="testing the environment…")
-def env_test(tried: TriedEnvironment, console: Console) -> None:
-    """Print the result of each check of an environment."""
+def env_test(tried: TriedEnvironment) -> Iterator[Part]:
+    """Return the result of each check of an environment."""
     for check in tried.checks:
-        mark = ("✓", "green") if check.ok else ("✗", "red")
+        mark, style = ("✓", "green") if check.ok else ("✗", "red")
         if check.ok and check.is_doubtful:
-            mark = ("!", "yellow")
-        line = Text.assemble(mark, f" {printable(check.what)}")
-        console.print(line + Text(f"  {printable(check.detail)}", style="dim"))
+            mark, style = "!", "yellow"
+        yield Paragraph(f" {check.what}  {check.detail}", lead=mark, lead_style=style)
     if tried.ok:
-        show_next_steps(after_env_test(tried.environment), console)
+        yield from commands(after_env_test(tried.environment))
 
 
 @shows(show_config)
 def config_show(
     shown: ShownConfig,
-    console: Console,
     all: Annotated[
         bool, typer.Option("--all", help="Also show settings with default values.")
     ] = False,
-) -> None:
-    """Print the settings that a run would have if it were started now."""
-    table = grid("setting", "value", "from", "locked by")
-    rows = [each for each in shown.settings if all or each.source != "defaults" or each.locked]
-    for each in rows:
-        reason = f" ({each.reason})" if each.reason else ""
-        table.add_row(
-            each.name,
-            Text(printable(_value_text(each.value)), style="bold"),
-            Text(printable(each.source), style="dim"),
-            Text(printable(f"{each.locked_by}{reason}"), style="yellow"),
-        )
-    console.print(table)
+) -> Iterator[Part]:
+    """Return the settings that a run would have if it were started now."""
+    rows = []
+    for setting in shown.settings:
+        if all or setting.source != "defaults" or setting.locked:
+            reason = f" ({setting.reason})" if setting.reason else ""
+            locked = f"{setting.locked_by}{reason}"
+            rows.append((setting.name, _value_text(setting.value), setting.source, locked))
+    heads = ("setting", "value", "from", "locked by")
+    yield Grid(heads, rows, texts=heads)
     if hidden := len(shown.settings) - len(rows):
-        console.print(
-            Text(f"{hidden} more settings have their defaults; --all shows them", style="dim")
-        )
+        yield remark(f"{hidden} more settings have their defaults; --all shows them")
 
 
 def chat(request: ChatWith, caller: Owner) -> None:
@@ -177,22 +173,21 @@ def doctor(runs: RunsFolder = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json(examination)
     else:
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for each in examination.findings:
-            mark, style = _MARKS[each.standing]
-            found = Text(printable(each.found))
-            if each.fix:
-                found.append(f"\n{printable(each.fix)}", style="dim")
-            table.add_row(Text(mark, style=style), each.what, found)
-        Console().print(table)
+        show(map(_finding, examination.findings), Console())
     if not examination.ok:
         raise typer.Exit(100)
 
 
+def _finding(found: Finding) -> Paragraph:
+    mark, style = _MARKS[found.standing]
+    fix = f"\n→ {found.fix}" if found.fix else ""
+    return Paragraph(f" {found.what}: {found.found}{fix}", lead=mark, lead_style=style)
+
+
 @shows(fetch_model, waiting="building the model…")
-def models_fetch(fetched: FetchedModel, _: Console) -> None:
-    """Print the folder of a development model."""
-    print(fetched.folder)
+def models_fetch(fetched: FetchedModel) -> Iterator[Part]:
+    """Return the folder of a development model."""
+    yield Paragraph(fetched.folder)
 
 
 def _value_text(value: Any) -> str:

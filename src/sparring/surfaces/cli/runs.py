@@ -6,24 +6,24 @@ import os
 import sys
 import time
 import webbrowser
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.json import JsonObject, MetricsRow
-from sparring.contracts.progress import duration_text
+from sparring.contracts.progress import duration_text, left_text
+from sparring.contracts.result_text import Grid
 from sparring.operations.placing import (
     RenderManifest,
     render_manifest,
     supervise_run,
 )
-from sparring.operations.reporting import Comparison, compare_runs, report_run
+from sparring.operations.reporting import compare_runs, report_run
 from sparring.operations.run_control import (
     DeleteRun,
     JoinRun,
@@ -37,22 +37,33 @@ from sparring.operations.run_views import (
     Reindexed,
     Results,
     RunLine,
+    RunPage,
     RunQuery,
     ShownRun,
     WaitFor,
 )
 from sparring.operations.runs import list_runs, reindex_runs, show_run, wait_for_run
 from sparring.operations.runs import run_results as read_results
+from sparring.operations.starting import Started
 from sparring.run_folder.layout import short_id
 from sparring.runs.lifecycle import RunState
 from sparring.runs.supervisor import supervise
 from sparring.surfaces.cli.commands import AsJson, Owner, Reader, shows
 from sparring.surfaces.cli.following import ACTIVITIES, follow
-from sparring.surfaces.cli.kind_views import show_results
-from sparring.surfaces.cli.proof_tables import show_comparison
-from sparring.surfaces.cli.tables import facts_table, grid, print_json, printable
+from sparring.surfaces.cli.kind_views import result_parts
+from sparring.surfaces.cli.page import (
+    Facts,
+    Paragraph,
+    Part,
+    Styled,
+    print_json,
+    printable,
+    remark,
+    show,
+)
+from sparring.surfaces.cli.results import comparison_parts
 
-_STYLES = {
+_STYLES: dict[str, str] = {
     RunState.QUEUED: "dim",
     RunState.STARTING: "cyan",
     RunState.RUNNING: "bold cyan",
@@ -73,67 +84,48 @@ def run_list(request: ListRuns, caller: Reader, as_json: AsJson) -> None:
         print_json(page)
         return
     width = None if sys.stdout.isatty() else _PIPE_WIDTH  # wide enough for every column
-    console = Console(width=width)
+    show(_page_parts(request, page), Console(width=width))
+
+
+def _page_parts(request: ListRuns, page: RunPage) -> Iterator[Part]:
     if not page.runs:
         is_filtered = request.states or request.environment or request.kind or request.after
-        console.print(
+        yield Paragraph(
             "no runs match" if is_filtered else "no runs; `sparring train NAME` starts one"
         )
         return
-    rows = [_cells(line) for line in page.runs]
-    columns = _columns(rows, console.width)
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, no_wrap=True)
-    for row in rows:
-        table.add_row(*(row[column] for column in columns))
-    console.print(table)
+    heads = ("run", "kind", "state", "progress", "reward", "time", "started")
+    optional = ("started", "kind", "reward", "time", "progress")
+    yield Styled(Grid(heads, list(map(_cells, page.runs)), heads, optional), _STYLES)
     if page.next:
-        console.print(Text(f"more: --after {page.next}", style="dim"), soft_wrap=True)
+        yield remark(f"more: --after {page.next}")
 
 
-def _columns(rows: list[dict[str, str | Text]], width: int) -> list[str]:
-    """Return the columns that fit the width. The id and the state always stay."""
-    chosen = list(rows[0])
-    for optional in ("started", "kind", "reward", "time", "progress"):
-        widths = [max(len(name), *(len(row[name]) for row in rows)) + 2 for name in chosen]
-        if sum(widths) <= width + 2:
-            break
-        chosen.remove(optional)
-    return chosen
-
-
-def _cells(line: RunLine) -> dict[str, str | Text]:
-    progress = "" if line.steps is None else f"{line.step}/{line.steps}"
-    reward = "" if line.reward is None else f"{line.reward:.2f}"
-    state = Text(line.state.value, style=_STYLES[line.state])
-    started = datetime.fromtimestamp(line.created).strftime("%d %b %H:%M")
-    return {
-        "run": Text(line.run, style="bold"),
-        "kind": line.kind,
-        "state": state,
-        "progress": progress,
-        "reward": reward,
-        "time": duration_text(60 * line.minutes),
-        "started": started,
-    }
+def _cells(line: RunLine) -> tuple[str, ...]:
+    return (
+        line.run,
+        line.kind,
+        line.state.value,
+        "" if line.steps is None else f"{line.step}/{line.steps}",
+        "" if line.reward is None else f"{line.reward:.2f}",
+        duration_text(60 * line.minutes),
+        datetime.fromtimestamp(line.created).strftime("%d %b %H:%M"),
+    )
 
 
 @shows(show_run)
-def run_show(shown: ShownRun, console: Console) -> None:
-    """Print the state, processes and metrics of a run."""
-    state = Text(shown.state.value, style=_STYLES[shown.state])
-    head = Text.assemble((shown.run, "bold"), "  ", state)
+def run_show(shown: ShownRun) -> Iterator[Part]:
+    """Return the state, processes and metrics of a run."""
+    state = shown.state.value
     if shown.is_stopping_for:
-        head.append(f"  (stop requested by {printable(shown.is_stopping_for)})", style="yellow")
-    console.print(head, soft_wrap=True)
+        state += f" (stop requested by {shown.is_stopping_for})"
+    yield Paragraph(state, _STYLES[shown.state], lead=f"{shown.run}  ", lead_style="bold")
     if shown.message:
         cause = f"{shown.cause.replace('_', ' ')}: " if shown.cause else ""
-        style = "red" if shown.state is RunState.FAILED else "yellow"
-        console.print(Text(f"{cause}{printable(shown.message)}", style=style), soft_wrap=True)
-    console.print(facts_table((what, Text(printable(value))) for what, value in _facts(shown)))
+        yield Paragraph(f"{cause}{shown.message}", "red" if state == "failed" else "yellow")
+    yield Facts(_facts(shown))
     if shown.processes:
-        _show_processes(shown, console)
+        yield _processes(shown)
 
 
 def _facts(shown: ShownRun) -> list[tuple[str, str]]:
@@ -145,7 +137,9 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
         facts.append(("progress", f"{shown.step} of {shown.steps}"))
     facts.append(("doing", ACTIVITIES.get(shown.doing, shown.doing)))
     if shown.seconds_left is not None:
-        facts.append(("time left", f"{duration_text(shown.seconds_left)}: {shown.estimate_basis}"))
+        facts.append(("time left", f"{left_text(shown.seconds_left)}: {shown.estimate_basis}"))
+    if shown.proof:
+        facts.append(("proof", f"{shown.proof}, {shown.proof_standing}"))
     if shown.loss is not None:
         facts.append(("loss", f"{shown.loss:+.3f}"))
     if shown.reward is not None:
@@ -155,67 +149,63 @@ def _facts(shown: ShownRun) -> list[tuple[str, str]]:
         rates = [f"{name} {rate:.1%}" for name, rate in shown.validation_pass_rates.items()]
         facts.append(("validation", ", ".join([f"reward {shown.validation_reward:.3f}", *rates])))
     facts += list(shown.links.items())
-    if shown.warning:
-        facts.append(("last warning", shown.warning))
-    facts.append(("folder", shown.folder))
+    facts += [("last warning", shown.warning), ("folder", shown.folder)]
     return [(what, value) for what, value in facts if value]
 
 
-def _show_processes(shown: ShownRun, console: Console) -> None:
-    table = grid("process", "state", "pid", "host", "log")
-    for each in shown.processes:
-        log = Path(each.log)
-        path = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else each.log
-        table.add_row(each.name, each.state, str(each.pid), each.host, Text(path, style="dim"))
-    console.print(table)
+def _processes(shown: ShownRun) -> Grid:
+    rows = []
+    for process in shown.processes:
+        log = Path(process.log)
+        path = str(log.relative_to(shown.folder)) if log.is_relative_to(shown.folder) else str(log)
+        rows.append((process.name, process.state, str(process.pid), process.host, path))
+    heads = ("process", "state", "pid", "host", "log")
+    return Grid(heads, rows, texts=heads, optional=("host",))
 
 
 @shows(read_results)
-def run_results(found: Results, console: Console) -> None:
-    """Print a run's summary, the last rows of its history, and its checkpoints."""
+def run_results(found: Results) -> Iterator[Part]:
+    """Return a run's summary, the last rows of its history, and its checkpoints."""
     if found.summary:
-        show_results(found.kind, found.summary, console)
+        yield from result_parts(found.kind, found.summary)
     else:
         cause = f": {found.message}" if found.message else ""
         advice = f"`sparring run show {short_id(found.run)}` shows its state"
         message = f"{found.run} is {found.state.value} and has no summary{cause}; {advice}"
-        console.print(Text(printable(message), style="yellow"), soft_wrap=True)
+        yield Paragraph(message, "yellow")
     if found.history:
-        _show_history(list(found.history), console)
+        yield _history(found.history)
     for which, path in (("best", found.best_checkpoint), ("last", found.last_checkpoint)):
         if path:
-            console.print(Text(f"{which} checkpoint: {path}", style="dim"), soft_wrap=True)
+            yield remark(f"{which} checkpoint: {path}")
 
 
-def _show_history(rows: list[MetricsRow], console: Console) -> None:
+def _history(rows: Sequence[MetricsRow]) -> Grid:
     rates = [name for name in rows[-1] if name.startswith("pass_rate/")]
     columns = ["step", "loss", "reward", *rates, "live_groups", "validation/reward"]
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column.removeprefix("pass_rate/"), justify="right")
-    for row in rows:
-        values = (row.get(column) for column in columns)
-        table.add_row(
-            *(
-                "" if each is None else f"{each:.3f}" if isinstance(each, float) else str(each)
-                for each in values
-            )
-        )
-    console.print(table)
+    heads = tuple(column.removeprefix("pass_rate/") for column in columns)
+    cells = [tuple(_figure(row.get(column)) for column in columns) for row in rows]
+    return Grid(heads, cells, optional=(*reversed(heads[3:-2]), "live_groups"))
+
+
+def _figure(value: object) -> str:
+    return "" if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def run_watch(request: RunQuery, caller: Reader, as_json: AsJson) -> None:
     """Follow a run that another command started."""
     shown = show_run(request, caller)
-    follow(shown.run, caller, as_json=as_json, only_looks=True, proof=shown.proof)
+    started = Started(run=shown.run, folder=shown.folder, proof=shown.proof)
+    follow(started, caller, as_json=as_json, only_looks=True)
 
 
 def run_wait(
     request: RunQuery,
     caller: Reader,
     as_json: AsJson,
-    seconds: Annotated[
-        float | None, typer.Option(help="Maximum time to wait; default: until the run ends.")
+    timeout: Annotated[
+        float | None,
+        typer.Option(help="Maximum number of seconds to wait; default: until the run ends."),
     ] = None,
     news: Annotated[
         bool,
@@ -227,7 +217,7 @@ def run_wait(
     ] = None,
 ) -> None:
     """Wait for a run, and exit with its exit code; with 101 if it has not ended."""
-    until = None if seconds is None else time.monotonic() + seconds
+    until = None if timeout is None else time.monotonic() + timeout
     run = request.run
     events: list[JsonObject] = []
     while True:
@@ -332,9 +322,9 @@ def run_manifest(request: RenderManifest, caller: Owner) -> None:
 
 
 @shows(reindex_runs)
-def run_reindex(found: Reindexed, _: Console) -> None:
-    """Print how many runs the new index has."""
-    print(f"{found.runs} runs")
+def run_reindex(found: Reindexed) -> Iterator[Part]:
+    """Return how many runs the new index has."""
+    yield Paragraph(f"{found.runs} runs")
 
 
 def run_report(
@@ -350,7 +340,4 @@ def run_report(
         print("no browser was found; open the file above in one", file=sys.stderr)
 
 
-@shows(compare_runs)
-def run_compare(found: Comparison, console: Console) -> None:
-    """Print how the first run differs from each of the others."""
-    show_comparison(found.model_dump(), console)
+run_compare = shows(compare_runs)(comparison_parts)

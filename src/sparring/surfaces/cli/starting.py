@@ -94,24 +94,22 @@ def check(
     caller: Owner,
     detach: Detach,
     as_json: AsJson,
-    against: Annotated[
+    compare: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another model that plays the cases, for comparison: MODEL@URL, or the name of a "
-            "model on OpenRouter; may be repeated. Default: models on OpenRouter, if "
+            help="Another model that plays the cases, for comparison: MODEL@URL, the name of a "
+            "model on OpenRouter, or none; may be repeated. Default: models on OpenRouter, if "
             "OPENROUTER_API_KEY is set."
         ),
     ] = None,
-    alone: Annotated[bool, typer.Option("--alone", help="Compare with no other models.")] = False,
     key_variable: KeyVariable = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 110 unless the verdict is learnable.")
     ] = False,
 ) -> None:
     """Start a check, and follow it unless detached."""
-    if alone or against:
-        others = () if alone else models_from(against or [], key_variable)
-        request = request.model_copy(update={"others": others})
+    if compare:
+        request = request.model_copy(update={"others": models_from(compare, key_variable)})
     started = start_check(request, caller)
     begin(started, caller, detach=detach, as_json=as_json)
     if strict and not detach:
@@ -136,18 +134,23 @@ def servers_at(
 
 
 def models_from(names: list[str], key_variable: str | None) -> tuple[EndpointSpec, ...]:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter."""
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter; none if that is
+    the only name."""
+    if names == ["none"]:
+        return ()
+    if "none" in names:
+        raise InvalidInput("--compare none excludes other models; leave it out, or the models")
     endpoints = []
     for name in names:
         model, at, url = name.partition("@http")
         if at:
             endpoints.append(_server(f"http{url}", model, key_variable))
         elif "@" in name and "@preset/" not in name:  # OpenRouter's presets are names of models
-            raise InvalidInput(f"--against {name} names no URL; write MODEL@http://…")
+            raise InvalidInput(f"--compare {name} names no URL; write MODEL@http://…")
         else:
             if read_key(OPENROUTER_KEY) is None:
                 raise InvalidInput(
-                    f"--against {name} has no @URL and so means a model on OpenRouter, but "
+                    f"--compare {name} has no @URL and so means a model on OpenRouter, but "
                     f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
                 )
             endpoints.append(_server(OPENROUTER, name, OPENROUTER_KEY))
