@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from sparring.contracts.errors import NotPermitted, OverBudget
+from sparring.contracts.errors import InvalidInput, NotPermitted, OverBudget
 from sparring.contracts.kinds import AuditSpec, CheckSpec
 from sparring.contracts.specs import EndpointSpec
-from sparring.operations.checking import StartAudit, StartCheck, start_audit, start_check
+from sparring.operations.checking import (
+    StartAudit,
+    StartCheck,
+    compared_models,
+    start_audit,
+    start_check,
+)
 from sparring.operations.operation import Caller
 from tests.operations.made import edit_project, make_project, operator_of, spec_of
 
@@ -64,14 +70,14 @@ def test_with_a_key_three_models_of_openrouter_play_by_default(
     spec = CheckSpec.model_validate(spec_of(owner, run))
     assert len({each.model for each in spec.others}) == 3
     assert "sk-planted" not in (owner.runs / run / "spec.json").read_text()
-    alone = start_check(StartCheck(environment="shop", others=()), owner).run
+    alone = start_check(StartCheck(environment="shop", compare=("none",)), owner).run
     assert spec_of(owner, alone)["others"] == []
 
 
 def test_which_servers_play_is_the_owners_to_say(operator: Caller) -> None:
-    others = (EndpointSpec(base_url="http://127.0.0.1:1/v1", model="x"),)
+    compare = ("x@http://127.0.0.1:1/v1",)
     with pytest.raises(NotPermitted):
-        start_check(StartCheck(environment="shop", others=others), operator)
+        start_check(StartCheck(environment="shop", compare=compare), operator)
     assert start_check(StartCheck(environment="shop"), operator).run.startswith("check-shop-")
     assert start_audit(StartAudit(environment="shop"), operator).run.startswith("audit-shop-")
 
@@ -93,3 +99,32 @@ def test_an_operator_asks_nobody_on_the_owners_bill(
     monkeypatch.setenv("OPENROUTER_API_KEY", "sk-not-a-key")
     run = start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
     assert spec_of(operator, run)["others"] == []
+
+
+def test_a_model_without_an_address_is_one_of_openrouter_and_needs_its_key(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    monkeypatch.delenv("OPENROUTER_API_KEY_FILE", raising=False)
+    assert compared_models(["a@b@http://c/v1"], "KEY") == (
+        EndpointSpec(model="a@b", base_url="http://c/v1", key_variable="KEY"),
+    )
+    with pytest.raises(InvalidInput, match="names no URL; write MODEL@http"):
+        compared_models(["m@localhost:8000"], "KEY")
+    with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set: set it, or write"):
+        compared_models(["org/large"], "KEY")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "secret")
+    made = compared_models(["org/large"], "KEY")
+    assert made[0].key_variable == "OPENROUTER_API_KEY"
+    assert "secret" not in str(made)
+
+
+def test_models_are_named_with_or_without_their_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
+    with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set"):
+        compared_models(["a/b"], "MY_KEY")
+    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
+    named = compared_models(["a/b", "c@http://127.0.0.1:9/v1", "d@1@https://e.f/v1"], "MY_KEY")
+    assert [each.model for each in named] == ["a/b", "c", "d@1"]
+    assert [each.key_variable for each in named] == ["OPENROUTER_API_KEY", "MY_KEY", "MY_KEY"]
+    assert named[1].base_url == "http://127.0.0.1:9/v1"

@@ -27,7 +27,6 @@ from sparring.runs.finding import find_run
 from sparring.runs.history import read_history
 from sparring.runs.launchers import SupervisorPresence
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.starting import models_from
 
 SHOP = """
 from sparring import Environment
@@ -54,17 +53,6 @@ def operator(owner) -> Caller:
 
 def spec_of(caller: Caller, run: str) -> dict[str, Any]:
     return RunFolder(caller.runs / run).read_spec()
-
-
-def test_models_are_named_with_or_without_their_server(monkeypatch):
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set"):
-        models_from(["a/b"], "MY_KEY")
-    monkeypatch.setenv("OPENROUTER_API_KEY", "sk-planted")
-    named = models_from(["a/b", "c@http://127.0.0.1:9/v1", "d@1@https://e.f/v1"], "MY_KEY")
-    assert [each.model for each in named] == ["a/b", "c", "d@1"]
-    assert [each.key_variable for each in named] == ["OPENROUTER_API_KEY", "MY_KEY", "MY_KEY"]
-    assert named[1].base_url == "http://127.0.0.1:9/v1"
 
 
 def trained(owner: Caller, *states: RunState, **given: Any) -> tuple[str, str]:

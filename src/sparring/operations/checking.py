@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from sparring.contracts.command_line import ENVIRONMENT, HIDDEN, SettingsOnCommandLine
-from sparring.contracts.errors import NotPermitted
+from sparring.contracts.command_line import ENVIRONMENT, SettingsOnCommandLine
+from sparring.contracts.errors import InvalidInput, NotPermitted
 from sparring.contracts.kinds import (
     OPENROUTER,
     OPENROUTER_KEY,
@@ -32,9 +33,16 @@ class StartCheck(Frozen):
         default=12, ge=2, le=1000, description="training cases that the model to train plays"
     )
     rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
-    others: Annotated[tuple[EndpointSpec, ...] | None, HIDDEN] = Field(
+    compare: tuple[str, ...] | None = Field(
         default=None,
-        description="further models to compare with; default: OpenRouter's, if its key is set",
+        description="another model that plays the cases, for comparison: MODEL@URL, the name of a "
+        "model on OpenRouter, or none; default: models on OpenRouter, if OPENROUTER_API_KEY is set",
+        json_schema_extra=FOR_OWNERS,
+    )
+    key_variable: str | None = Field(
+        default=None,
+        description="environment variable that holds the key of compared models at a URL; default: "
+        "OPENAI_API_KEY for OpenAI, OPENROUTER_API_KEY for OpenRouter, no key for other servers",
         json_schema_extra=FOR_OWNERS,
     )
     other_cases: int = Field(
@@ -85,14 +93,48 @@ def start_check(request: StartCheck, caller: Caller) -> Started:
     The check is a run in the background that takes some minutes. Its results are a verdict
     (learnable, too easy, too hard, broken, …), the reason, the next step, and the estimate.
     """
-    if not caller.is_owner and request.others is not None:
-        raise NotPermitted("only the owner may choose servers that play; leave `others` out")
+    if not caller.is_owner and (request.compare is not None or request.key_variable):
+        raise NotPermitted(
+            "only the owner may choose servers that play; leave out `compare` and `key_variable`"
+        )
     run_settings = resolve_run(request.environment, "train", request.settings, caller)
-    own = fields_for(CheckSpec, request)
-    if request.others is None:
-        own["others"] = _default_models(caller)
+    if request.compare is None:
+        others = _default_models(caller)
+    else:
+        others = compared_models(request.compare, request.key_variable)
+    own = {**fields_for(CheckSpec, request), "others": others}
     spec = run_settings.spec(CheckSpec, **own)
     return start(spec, caller, runs_at_once=run_settings.budget.runs_at_once)
+
+
+def compared_models(names: Sequence[str], key_variable: str | None) -> tuple[EndpointSpec, ...]:
+    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter; none if `none` is
+    the only name."""
+    if "none" in names:
+        if len(names) > 1:
+            raise InvalidInput("--compare none excludes other models; leave it out, or the models")
+        return ()
+    endpoints = []
+    for name in names:
+        model, at, url = name.partition("@http")
+        given = {"base_url": f"http{url}", "model": model}
+        if at and key_variable:
+            given["key_variable"] = key_variable
+        elif not at and "@" in name and "@preset/" not in name:  # OpenRouter's presets have names
+            raise InvalidInput(f"--compare {name} names no URL; write MODEL@http://…")
+        elif not at:
+            if read_key(OPENROUTER_KEY) is None:
+                raise InvalidInput(
+                    f"--compare {name} has no @URL and so means a model on OpenRouter, but "
+                    f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
+                )
+            given = {"base_url": OPENROUTER, "model": name, "key_variable": OPENROUTER_KEY}
+        try:
+            endpoints.append(EndpointSpec.model_validate(given))
+        except ValidationError as error:
+            message = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InvalidInput(f"--compare {name}: {message}") from error
+    return tuple(endpoints)
 
 
 @operation(

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from sparring.contracts.errors import InvalidInput
-from sparring.contracts.specs import EndpointSpec
 from sparring.contracts.summaries import AuditSummary, CheckSummary, ProveSummary
 from sparring.operations.starting import Started
 from sparring.run_folder import RunFolder
@@ -29,24 +27,6 @@ def terminal(
 ) -> Terminal:
     monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
     return Terminal(make_project(tmp_path, monkeypatch).folder, monkeypatch, capsys)
-
-
-def test_a_model_without_an_address_is_one_of_openrouter_and_needs_its_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.delenv("OPENROUTER_API_KEY", raising=False)
-    monkeypatch.delenv("OPENROUTER_API_KEY_FILE", raising=False)
-    assert starting.models_from(["a@b@http://c/v1"], "KEY") == (
-        EndpointSpec(model="a@b", base_url="http://c/v1", key_variable="KEY"),
-    )
-    with pytest.raises(InvalidInput, match="names no URL; write MODEL@http"):
-        starting.models_from(["m@localhost:8000"], "KEY")
-    with pytest.raises(InvalidInput, match="OPENROUTER_API_KEY is not set: set it, or write"):
-        starting.models_from(["org/large"], "KEY")
-    monkeypatch.setenv("OPENROUTER_API_KEY", "secret")
-    made = starting.models_from(["org/large"], "KEY")
-    assert made[0].key_variable == "OPENROUTER_API_KEY"
-    assert "secret" not in str(made)
 
 
 def test_servers_need_the_name_of_a_model_and_exclude_each_other(terminal: Terminal) -> None:

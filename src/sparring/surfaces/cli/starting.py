@@ -9,9 +9,9 @@ import typer
 from pydantic import ValidationError
 
 from sparring.contracts.errors import InvalidInput, NotBetter
-from sparring.contracts.kinds import OPENROUTER, OPENROUTER_KEY, run_kind
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import EndpointSpec, PolicySpec, Table
-from sparring.operations.checking import StartCheck, start_audit, start_check
+from sparring.operations.checking import start_audit, start_check
 from sparring.operations.evaluating import StartEval, start_eval
 from sparring.operations.operation import Caller, Operation
 from sparring.operations.plans.planning import start_planned
@@ -22,7 +22,6 @@ from sparring.operations.runs import run_results
 from sparring.operations.shipping import start_ship
 from sparring.operations.starting import Started
 from sparring.operations.training import start_train
-from sparring.secrets import read_key
 from sparring.surfaces.cli.commands import AsJson, Detach, Owner, keyword, refusal_of, with_request
 from sparring.surfaces.cli.following import begin
 
@@ -62,6 +61,7 @@ ship = _starts(start_ship, has_verdict=True)
 run_resume = _starts(resume_run)
 run_clone = _starts(clone_run)
 plan_start = _starts(start_planned)
+check = _starts(start_check, strict="Exit with 110 unless the verdict is learnable.")
 audit = _starts(start_audit, strict="Exit with 110 if a finding is serious.")
 
 
@@ -89,33 +89,6 @@ def eval(
     begin(start_eval(request, caller), caller, detach=detach, as_json=as_json)
 
 
-def check(
-    request: StartCheck,
-    caller: Owner,
-    detach: Detach,
-    as_json: AsJson,
-    compare: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Another model that plays the cases, for comparison: MODEL@URL, the name of a "
-            "model on OpenRouter, or none; may be repeated. Default: models on OpenRouter, if "
-            "OPENROUTER_API_KEY is set."
-        ),
-    ] = None,
-    key_variable: KeyVariable = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with 110 unless the verdict is learnable.")
-    ] = False,
-) -> None:
-    """Start a check, and follow it unless detached."""
-    if compare:
-        request = request.model_copy(update={"others": models_from(compare, key_variable)})
-    started = start_check(request, caller)
-    begin(started, caller, detach=detach, as_json=as_json)
-    if strict and not detach:
-        _exit_by_verdict(started, caller)
-
-
 def servers_at(
     urls: list[str], settings: Table, key_variable: str | None, *, is_vllm: bool
 ) -> PolicySpec:
@@ -131,30 +104,6 @@ def servers_at(
         endpoints=tuple(_server(url, model, key_variable) for url in urls),
         family=settings.get("family"),
     )
-
-
-def models_from(names: list[str], key_variable: str | None) -> tuple[EndpointSpec, ...]:
-    """Return the endpoints of models named `MODEL@URL`, or `MODEL` on OpenRouter; none if that is
-    the only name."""
-    if names == ["none"]:
-        return ()
-    if "none" in names:
-        raise InvalidInput("--compare none excludes other models; leave it out, or the models")
-    endpoints = []
-    for name in names:
-        model, at, url = name.partition("@http")
-        if at:
-            endpoints.append(_server(f"http{url}", model, key_variable))
-        elif "@" in name and "@preset/" not in name:  # OpenRouter's presets are names of models
-            raise InvalidInput(f"--compare {name} names no URL; write MODEL@http://…")
-        else:
-            if read_key(OPENROUTER_KEY) is None:
-                raise InvalidInput(
-                    f"--compare {name} has no @URL and so means a model on OpenRouter, but "
-                    f"{OPENROUTER_KEY} is not set: set it, or write {name}@http://…"
-                )
-            endpoints.append(_server(OPENROUTER, name, OPENROUTER_KEY))
-    return tuple(endpoints)
 
 
 def _server(url: str, model: str, key_variable: str | None) -> EndpointSpec:
