@@ -222,13 +222,13 @@ class ShipResult(Result[ShipSummary]):
 
     @property
     def verdict(self) -> str:
-        """`equal`, `worse`, `cannot tell`, or `checked` if the artefact played no case."""
+        """`shipped`, `not as good` or `refused`."""
         return self.summary.verdict
 
     @property
     def why(self) -> str:
-        """The verdict's evidence in one sentence."""
-        return self.summary.sentence
+        """What was written, and how the model plays."""
+        return f"{self.summary.sentence}. {self.summary.comparison}"
 
     @property
     def path(self) -> Path:

@@ -9,7 +9,7 @@ from sparring.contracts.json import Beat
 _LINE = 80
 _SHORT = 60
 _MINUTES = 90  # from here on, durations are in minutes
-_SETTLED = 2  # steps until the pace is known
+_MIN_STEPS = 2  # until the pace is known
 _SLOWER = 4 / 3
 
 
@@ -111,7 +111,7 @@ class SlowerThanExpected:
         if self._expected is None or now is None:
             return []
         self._began = now if self._began is None else self._began
-        if left is None or beat.get("step", 0) < _SETTLED:
+        if left is None or beat.get("step", 0) < _MIN_STEPS:
             return []
         seconds = now - self._began + left
         if seconds < _SLOWER * self._expected:

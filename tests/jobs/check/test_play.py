@@ -30,6 +30,7 @@ from sparring.player import Played, Player
 from sparring.policies.codec import ChatCodec
 from sparring.policies.scripted_policy import ScriptedPolicy
 from sparring.run_folder import RunFolder
+from sparring.run_folder.files import read_json
 from sparring.run_folder.sharded_log import read_rollouts
 from sparring.suites import Suite
 from tests.rollouts import rollout
@@ -91,6 +92,16 @@ def test_every_case_plays_one_group_before_any_plays_its_second(
     rounds = ((0, 1), (2, 3))
     assert logged == [(case, index) for group in rounds for case in cases for index in group]
     assert play.planned == len(play.learner) == 12
+
+
+def test_after_the_play_the_dry_steps_are_what_is_left(
+    folder: RunFolder, codecs: dict[str, ChatCodec]
+) -> None:
+    play = played(folder, first_two, codecs["qwen3"])
+    assert play.measured is not None
+    batch = sum(play.measured[0].batches) / len(play.measured[0].batches)
+    written = read_json(folder.heartbeat)
+    assert written["seconds_left"] == pytest.approx(2 * 2 * batch)  # two steps, play and update
 
 
 def test_the_figures_of_the_learner_count_correct_rollouts_and_cases(

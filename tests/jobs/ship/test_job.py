@@ -43,8 +43,10 @@ def test_a_proved_model_is_handed_over_with_its_improvement(
     delivered: dict[str, Any], proved: Path
 ) -> None:
     assert read_json(proved / PROOF / "report" / "summary.json")["verdict"] == "better"
-    assert delivered["verdict"] in ("equal", "cannot tell")
+    written = f"3 forms of the model written to {delivered['to']}, each verified"
+    assert (delivered["verdict"], delivered["sentence"]) == ("shipped", written)
     assert delivered["is_fine"]
+    assert delivered["comparison"] in (Path(delivered["to"]) / "README.md").read_text()
     held_out = delivered["held_out"]
     assert held_out["artefact"] == "gguf q8_0"
     assert held_out["is_improved"]
@@ -278,7 +280,7 @@ def test_a_trial_plays_and_leaves_no_folder(proved: Path, tmp_path: Path) -> Non
     spec = spec.model_copy(update={"trial": True})
     folder = new_shipment(proved, "tria", spec)
     summary = shipped(folder)
-    assert summary["verdict"] in ("equal", "cannot tell")
+    assert summary["verdict"] == "tried"
     assert summary["artefacts"][0]["validation"]["rollouts"] == 2
     assert (summary["to"], summary["commands"]) == ("", {})
     assert list(tmp_path.iterdir()) == []
@@ -293,7 +295,7 @@ def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path)
         RUN, tmp_path / "porter", runs=proved, forms=["merged"], validation_cases=2, name="porter",
         cases=2,
     )  # fmt: skip
-    assert result.verdict == "equal"
+    assert result.verdict == "shipped"
     assert verify_folder_digests(result.path) == []
     assert "Unproven" not in (result.path / "proof_card.md").read_text()
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from sparring.contracts.result_text import Grid
 from sparring.contracts.specs import Frozen
 from sparring.surfaces.cli.page import (
-    Facts,
+    FactList,
     Paragraph,
     Part,
     advice,
@@ -51,7 +51,7 @@ def test_a_control_character_is_shown_by_its_number() -> None:
     "part",
     [
         Paragraph("a\x1b[2J", lead="b\x1b[2J"),
-        Facts([("a\x1b[2J", "b\x1b[2J")]),
+        FactList([("a\x1b[2J", "b\x1b[2J")]),
         Grid(("name",), [("a\x1b[2J",)]),
         headline("a\x1b[2J", "b\x1b[2J", ""),
     ],
@@ -90,7 +90,11 @@ def test_a_command_in_a_sentence_is_not_broken() -> None:
 def test_a_path_is_not_broken() -> None:
     path = "/a" * 50
     assert lines_of(Paragraph(f"written to {path} today")) == ["written to", path, "today"]
-    assert lines_of(Facts([("folder", path), ("time", "3 s")])) == ["folder", path, "time    3 s"]
+    assert lines_of(FactList([("folder", path), ("time", "3 s")])) == [
+        "folder",
+        path,
+        "time    3 s",
+    ]
 
 
 def test_a_command_that_does_not_fit_beside_its_purpose_is_below_it() -> None:
@@ -99,7 +103,7 @@ def test_a_command_that_does_not_fit_beside_its_purpose_is_below_it() -> None:
 
 
 def test_a_long_value_wraps_beside_its_name() -> None:
-    shown = lines_of(Facts([("based on", "two tried steps on this machine")]), width=30)
+    shown = lines_of(FactList([("based on", "two tried steps on this machine")]), width=30)
     assert shown == ["based on  two tried steps on", "          this machine"]
 
 

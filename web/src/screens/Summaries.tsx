@@ -108,12 +108,12 @@ export function ShipSummary({ summary }: { summary: Record<string, unknown> }) {
   const commands = Object.entries((summary.commands as Record<string, string> | undefined) ?? {});
   const warnings = (summary.warnings as string[] | undefined) ?? [];
   const heldOut = summary.held_out as HeldOut | null | undefined;
-  const isGood = (verdict === "equal" || verdict === "checked") && !summary.problem;
-  const tone = isGood ? "good" : verdict === "worse" || verdict === "refused" ? "bad" : "warn";
+  const tone = verdict === "shipped" || verdict === "tried" ? "good" : "bad";
   return (
     <div className="stack">
       <p className={`notice ${tone}`}><b style={{ textTransform: "capitalize" }}>{visible(verdict)}.</b> {visible(String(summary.sentence ?? ""))}</p>
       {summary.problem ? <p className="notice bad">{visible(String(summary.problem))}</p> : null}
+      {summary.comparison ? <p>{visible(String(summary.comparison))}.</p> : null}
       <p className="soft">
         Checkpoint {visible(String(summary.checkpoint ?? ""))} of run <a className="text" href={link(["run", String(summary.training ?? "")])}>{visible(String(summary.training ?? ""))}</a>, trained from {visible(String(summary.model ?? ""))}; its proof: {visible(String(summary.proof_verdict ?? ""))}.
       </p>

@@ -285,7 +285,7 @@ class CheckJob(Job[CheckSummary]):
     def _note_dry_step(self, doing: str, step: int) -> None:
         """Report an activity of a dry step, and the time left for the others."""
         done, steps = len(self._dry.done), self._spec.dry_steps
-        self._heartbeat.note(f"trying training step {done + 1}, to be discarded: {doing}", step)
+        self._heartbeat.note(f"dry step {done + 1}: {doing}", step)
         beat = self._trial.played.beat if self._trial else None
         if beat is not None and doing == "playing":
             if done:

@@ -9,8 +9,6 @@ from typing import NoReturn
 
 from rich.console import Console
 from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
     Progress,
     SpinnerColumn,
     TextColumn,
@@ -27,7 +25,7 @@ from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.run_folder.layout import short_id
 from sparring.runs.lifecycle import RunState
-from sparring.surfaces.cli.kind_views import Shown, show_results, view_of
+from sparring.surfaces.cli.kind_views import show_results, view_of
 from sparring.surfaces.cli.page import Paragraph, printable, remark, show
 
 _LINE_SECONDS = 60.0
@@ -116,8 +114,8 @@ def _ask_choice(console: Console) -> str:
 
 
 class _Followed:
-    """A run with its progress on a terminal: a bar, and above it each new line. Without a terminal,
-    the progress is printed at least once a minute, and each activity once."""
+    """A run with its progress on a terminal: its activity, and above it each new line. Without a
+    terminal, the progress is printed at least once a minute, and each activity once."""
 
     def __init__(
         self, run: str, caller: Caller, console: Console, expected_hours: float | None = None
@@ -136,8 +134,9 @@ class _Followed:
             try:
                 return self._wait()
             except KeyboardInterrupt:
-                is_asked = sys.stdin.isatty()
-                choice = _ask_choice(self._console) if is_asked else default_choice
+                choice = default_choice
+                if sys.stdin.isatty():
+                    choice = _ask_choice(self._console)
             if choice == "leave":
                 return None
             if choice == "stop":
@@ -146,28 +145,18 @@ class _Followed:
                 return self._wait()
 
     def _wait(self) -> Status:
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=10),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[news]}"),
-        )
+        columns = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
         with Progress(*columns, console=self._console, transient=True) as bar:
-            task = bar.add_task("queued", total=None, news="")
+            task = bar.add_task("queued", total=None)
             while True:
                 status = run_status(self._query, self._caller)
-                shown = self._show(status)
-                bar.update(task, description=_activity(status))
-                if shown:
-                    bar.update(task, total=shown.total, completed=shown.done, news=shown.news)
+                bar.update(task, description=self._show(status))
                 if status.state.has_ended:
                     return status
                 time.sleep(_POLL_SECONDS)
 
-    def _show(self, status: Status) -> Shown | None:
-        """Print what is new, and return the progress if it is that of this attempt."""
+    def _show(self, status: Status) -> str:
+        """Print what is new, and return the activity with the progress of this attempt."""
         has_moved, self._state = status.state is not self._state, status.state
         if has_moved and status.state is RunState.STARTING and status.last_restart:
             self._print([f"restarting: {status.last_restart}"])
@@ -177,15 +166,16 @@ class _Followed:
             self._print([activity])
         beat, is_waiting = status.progress, status.state in (RunState.QUEUED, RunState.STARTING)
         if not beat or (is_waiting and float(beat.get("time", 0.0)) < self._began):
-            return None
+            return activity
         shown = self._view.shown(beat)
+        count = f"{activity} {shown.done} of {shown.total}"
+        progress = " · ".join(filter(None, (count, shown.news)))
         lines = [line for source in self._sources for line in source(beat)]
         is_due = time.monotonic() - self._printed_at >= _LINE_SECONDS
         if is_due and not (lines or self._console.is_terminal):
-            done = f"{activity}: {shown.done} of {shown.total}"
-            lines = [" · ".join(filter(None, (done, shown.news)))]
+            lines = [progress]
         self._print(lines)
-        return shown
+        return progress
 
     def _print(self, lines: list[str]) -> None:
         if lines:

@@ -37,8 +37,8 @@ _COMMANDS = {
     "train": "Train an environment's agent on its own measures with GRPO, then prove the result.",
     "prove": "Compare base and trained model on held-out cases; exit with 110 unless it improved.",
     "ship": "Write the trained model as adapter, merged weights and GGUF, each verified and "
-    "played.\n\nExits with 110 if a file is faulty, or if the chosen one is worse or no longer "
-    "proved better.",
+    "played.\n\nExits with 110 if a file is faulty, or if the chosen one plays worse than its "
+    "checkpoint.",
     "chat": "Chat with an environment's agent, untrained or trained; tool calls are shown.",
     "eval": "Play an environment's cases, judge the rollouts, and show how well the agent does.",
     "audit": "Find faults in measures: let them judge empty and worthless answers, each twice.",

@@ -29,7 +29,7 @@ from sparring.operations.tokens import (
     revoke_token,
 )
 from sparring.surfaces.cli.commands import AsJson, Reader, shows
-from sparring.surfaces.cli.page import Facts, Paragraph, Part, print_json, show
+from sparring.surfaces.cli.page import FactList, Paragraph, Part, print_json, show
 
 _STYLES = {
     "done": "green",
@@ -51,8 +51,8 @@ def _plan_parts(plan: Plan) -> Iterator[Part]:
         ("takes", f"{hours}{cost.basis}"),
         ("missing", "; ".join(f"{each.what}: {each.fix}" for each in plan.missing) or "nothing"),
     ]
-    yield Facts(rows)
-    yield Facts([("start it", f"sparring plan start {plan.plan}")], are_commands=True)
+    yield FactList(rows)
+    yield FactList([("start it", f"sparring plan start {plan.plan}")], are_commands=True)
 
 
 plan_make = shows(plan_run)(_plan_parts)
@@ -83,7 +83,7 @@ def limits(_: NoArguments, caller: Reader, as_json: AsJson) -> None:
         ("locked for operators", ", ".join(shown.locked_for_operators)),
         ("locked for everybody", ", ".join(each.field for each in shown.locks) or "nothing"),
     ]
-    show([Facts([(what, str(value or "no limit")) for what, value in rows])], Console())
+    show([FactList([(what, str(value or "no limit")) for what, value in rows])], Console())
 
 
 @shows(show_activity)

@@ -40,7 +40,7 @@ class Paragraph:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FactList:
     """Names with their values. Values that are commands are not wrapped."""
 
     rows: Sequence[tuple[str, str]]
@@ -55,7 +55,7 @@ class Styled:
     styles: Mapping[str, str] = field(default_factory=dict)
 
 
-Part = Paragraph | Facts | Grid | Styled
+Part = Paragraph | FactList | Grid | Styled
 
 
 def headline(verdict: str, why: str, style: str) -> Paragraph:
@@ -75,7 +75,7 @@ def advice(text: str) -> Paragraph:
 
 def commands(rows: Mapping[str, str]) -> list[Part]:
     """Return commands with their purposes, after an empty line."""
-    return [Paragraph(""), Facts(tuple(rows.items()), are_commands=True)]
+    return [Paragraph(""), FactList(tuple(rows.items()), are_commands=True)]
 
 
 def show(parts: Iterable[Part], console: Console) -> None:
@@ -90,7 +90,7 @@ def show(parts: Iterable[Part], console: Console) -> None:
                 if part.is_one_line:
                     text.truncate(width, overflow="ellipsis")
                 _print_lines(_lines(text, width), part.indent, console)
-            case Facts():
+            case FactList():
                 _print_facts(part, console)
             case Grid():
                 _print_grid(part, {}, console)
@@ -131,7 +131,7 @@ def _print_lines(lines: Iterable[Text], indent: int, console: Console) -> None:
         console.print(Text(" " * indent) + line, soft_wrap=True)
 
 
-def _print_facts(facts: Facts, console: Console) -> None:
+def _print_facts(facts: FactList, console: Console) -> None:
     """Print each value beside its name or, if a word of it has no room there, below it."""
     column = _GAP + max((cell_len(printable(name)) for name, _ in facts.rows), default=0)
     for name, value in facts.rows:

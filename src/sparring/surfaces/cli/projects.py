@@ -37,7 +37,7 @@ from sparring.surfaces.cli.callers import owner
 from sparring.surfaces.cli.commands import AsJson, Owner, RunsFolder, shows
 from sparring.surfaces.cli.next_steps import after_env_test, after_init
 from sparring.surfaces.cli.page import (
-    Facts,
+    FactList,
     Paragraph,
     Part,
     Styled,
@@ -100,7 +100,7 @@ def env_show(shown: ShownEnvironment) -> Iterator[Part]:
         ("sandbox", "needed" if description.needs_sandbox else ""),
         ("own settings", ", ".join(f"{k}={v}" for k, v in description.settings.items())),
     ]
-    yield Facts([(label, value) for label, value in facts if value])
+    yield FactList([(label, value) for label, value in facts if value])
     if description.fields:
         rows = []
         for field in description.fields:

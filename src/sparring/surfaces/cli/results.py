@@ -44,7 +44,7 @@ from sparring.surfaces.cli.page import (
     DIM,
     DOUBTFUL,
     GOOD,
-    Facts,
+    FactList,
     Paragraph,
     Part,
     Styled,
@@ -169,7 +169,7 @@ def training_parts(summary: TrainSummary) -> Iterator[Part]:
     """Return the last step, the validations and the weights of a training run."""
     yield Paragraph(f": {summary.plan}", lead=f"\n{summary.model}", lead_style="bold")
     yield from _unsandboxed(is_unsandboxed=summary.unsandboxed)
-    yield Facts(list(_training_facts(summary)))
+    yield FactList(list(_training_facts(summary)))
     yield from commands(after_training(summary))
 
 
@@ -286,7 +286,7 @@ def _played_models(models: Sequence[PlayedModel]) -> Styled:
     return Styled(Grid(heads, rows, texts=("model",)), learner)
 
 
-def _estimate(estimate: PlanEstimate) -> Facts:
+def _estimate(estimate: PlanEstimate) -> FactList:
     step, hours = estimate.seconds_per_step, estimate.hours
     low, high = duration_text(3600 * hours.low), duration_text(3600 * hours.high)
     rows = [
@@ -304,7 +304,7 @@ def _estimate(estimate: PlanEstimate) -> Facts:
     if cost := estimate.cost:
         rows.append(("cost", f"{cost.value:.2f} ({cost.low:.2f} … {cost.high:.2f})"))
     rows.append(("based on", estimate.basis))
-    return Facts(rows)
+    return FactList(rows)
 
 
 # ---------------------------------------------------------------------- evaluations
@@ -336,7 +336,7 @@ def _marked_band(rate: Share) -> str:
     return "".join(cells)
 
 
-def _figures(summary: EvalSummary) -> Facts:
+def _figures(summary: EvalSummary) -> FactList:
     tokens, seconds = summary.tokens, summary.seconds
     rate = f", {tokens.sampled / seconds:.0f} a second" if seconds else ""
     rows = [
@@ -354,7 +354,7 @@ def _figures(summary: EvalSummary) -> Facts:
     rows.append(("time", f"{seconds:.1f} s"))
     if summary.hung_tools:
         rows.append(("hung tools", _counts(Counter(summary.hung_tools))))
-    return Facts(rows)
+    return FactList(rows)
 
 
 def _counts(counts: Mapping[str, int]) -> str:
@@ -369,7 +369,7 @@ def _reasons(title: str, reasons: Sequence[Reason]) -> Iterator[Part]:
     for reason in reasons:
         like = "like " if reason.count > 1 and reason.reason != reason.shape else ""
         rows.append((f"{reason.count:6} ×", like + reason.reason))
-    yield Facts(rows)
+    yield FactList(rows)
 
 
 # ---------------------------------------------------------------------- trainings

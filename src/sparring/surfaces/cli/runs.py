@@ -52,7 +52,7 @@ from sparring.surfaces.cli.commands import AsJson, Owner, Reader, shows
 from sparring.surfaces.cli.following import ACTIVITIES, follow
 from sparring.surfaces.cli.kind_views import result_parts
 from sparring.surfaces.cli.page import (
-    Facts,
+    FactList,
     Paragraph,
     Part,
     Styled,
@@ -123,7 +123,7 @@ def run_show(shown: ShownRun) -> Iterator[Part]:
     if shown.message:
         cause = f"{shown.cause.replace('_', ' ')}: " if shown.cause else ""
         yield Paragraph(f"{cause}{shown.message}", "red" if state == "failed" else "yellow")
-    yield Facts(_facts(shown))
+    yield FactList(_facts(shown))
     if shown.processes:
         yield _processes(shown)
 
