@@ -236,4 +236,4 @@ def test_without_a_terminal_it_says_now_and_then_where_it_is(
     Keyboard(monkeypatch, lambda: None, ended(running, RunState.STOPPING, RunState.STOPPED))
     with pytest.raises(RunFailed):
         follow(Started(run=NEW, folder=""), owner, as_json=False)
-    assert "updating the weights 3 of 9" in capsys.readouterr().err
+    assert "updating the weights · step 3 of 9" in capsys.readouterr().err

@@ -8,7 +8,7 @@ import pytest
 
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import KINDS
-from sparring.surfaces.cli.kind_views import Shown, show_results, view_of
+from sparring.surfaces.cli.kind_views import show_results, view_of
 from tests.surfaces.cli.terminal import AUDIT, CHECK, EVAL, PROOF, SHIPMENT, TRAIN, summary_of
 
 PLAYING = {"rollouts": 48, "total": 192, "passed": 7, "sampled_tokens": 12345}
@@ -41,14 +41,14 @@ def test_every_kind_of_run_has_a_view_and_no_other_has() -> None:
 
 
 def test_a_training_counts_steps_and_the_others_rollouts() -> None:
-    assert view_of("train").shown(TRAINING) == Shown(3, 20, "")
-    assert view_of("eval").shown(PLAYING) == Shown(48, 192, "7 passed")
+    assert view_of("train").progress(TRAINING) == "step 3 of 20"
+    assert view_of("eval").progress(PLAYING) == "48 of 192 · 7 passed"
 
 
 @pytest.mark.parametrize(("kind", "beat"), [("train", TRAINING), ("check", PLAYING)])
 def test_the_time_left_is_shown_once_it_is_known(kind: str, beat: dict[str, Any]) -> None:
-    assert "left" not in view_of(kind).shown(beat | {"seconds_left": None}).news
-    assert "10 min left" in view_of(kind).shown(beat | {"seconds_left": 600}).news
+    assert "left" not in view_of(kind).progress(beat | {"seconds_left": None})
+    assert "10 min left" in view_of(kind).progress(beat | {"seconds_left": 600})
 
 
 def test_a_training_is_resumed_once_it_has_a_step() -> None:

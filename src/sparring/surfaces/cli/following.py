@@ -167,9 +167,7 @@ class _Followed:
         beat, is_waiting = status.progress, status.state in (RunState.QUEUED, RunState.STARTING)
         if not beat or (is_waiting and float(beat.get("time", 0.0)) < self._began):
             return activity
-        shown = self._view.shown(beat)
-        count = f"{activity} {shown.done} of {shown.total}"
-        progress = " · ".join(filter(None, (count, shown.news)))
+        progress = f"{activity} · {self._view.progress(beat)}"
         lines = [line for source in self._sources for line in source(beat)]
         is_due = time.monotonic() - self._printed_at >= _LINE_SECONDS
         if is_due and not (lines or self._console.is_terminal):

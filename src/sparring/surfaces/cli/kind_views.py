@@ -24,40 +24,35 @@ from sparring.surfaces.cli.results import (
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """The values of a heartbeat that the progress bar shows."""
-
-    done: int
-    total: int
-    news: str
-
-
-@dataclass(frozen=True, slots=True)
 class KindView:
     """How runs of one kind are shown.
 
-    `stopping` is printed when a stop is requested. `shown` returns the progress in a heartbeat,
+    `stopping` is printed when a stop is requested. `progress` tells that of a heartbeat,
     `parts` returns what is shown of a summary, and `resume_hint` advice on resuming. `lines` makes
     a function that returns the lines to print for a heartbeat. With `shows_stopped`, the summary
     of a stopped run is printed, too.
     """
 
     stopping: str
-    shown: Callable[[Beat], Shown]
+    progress: Callable[[Beat], str]
     parts: Callable[[Any], Iterable[Part]]
     resume_hint: Callable[[Beat, str], str]
     lines: Callable[[], Callable[[Beat], list[str]]] = lambda: lambda _: []
     shows_stopped: bool = False
 
 
-def _training(beat: Beat) -> Shown:
-    return Shown(beat["step"], beat["steps"], left_text(seconds_left(beat, time.time())))
+def _training(beat: Beat) -> str:
+    step = f"step {beat['step']} of {beat['steps']}"
+    return _joined(step, left_text(seconds_left(beat, time.time())))
 
 
-def _playing(beat: Beat) -> Shown:
-    passed = f"{beat['passed']} passed"
+def _playing(beat: Beat) -> str:
     left = left_text(seconds_left(beat, time.time()))
-    return Shown(beat["rollouts"], beat["total"], " · ".join(filter(None, (left, passed))))
+    return _joined(f"{beat['rollouts']} of {beat['total']}", left, f"{beat['passed']} passed")
+
+
+def _joined(*parts: str) -> str:
+    return " · ".join(filter(None, parts))
 
 
 def _training_resume_hint(beat: Beat, run: str) -> str:
@@ -83,7 +78,7 @@ def _playing_view(parts: Callable[[Any], Iterable[Part]]) -> KindView:
     """Return the view of a kind that plays rollouts and does not train."""
     return KindView(
         stopping="stopping…",
-        shown=_playing,
+        progress=_playing,
         parts=parts,
         resume_hint=_playing_resume_hint,
     )
@@ -92,7 +87,7 @@ def _playing_view(parts: Callable[[Any], Iterable[Part]]) -> KindView:
 _VIEWS = {
     "train": KindView(
         stopping="stopping after this step; a checkpoint is saved if a step has ended…",
-        shown=_training,
+        progress=_training,
         parts=training_parts,
         resume_hint=_training_resume_hint,
         lines=NewLines,
