@@ -133,7 +133,7 @@ def test_a_check_that_is_stopped_says_what_it_has_seen(
     assert summary["verdict"] == "learnable"
     (note,) = [each for each in summary["notes"] if each["what"] == "cut short"]
     assert note["message"] == "24 of 64 rollouts were played until the stop"
-    assert note["advice"] == "sparring run resume Healthy"
+    assert note["advice"] == "`sparring run resume Healthy`"
 
 
 @pytest.mark.nightly

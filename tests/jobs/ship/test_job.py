@@ -43,7 +43,7 @@ def test_a_proved_model_is_handed_over_with_its_improvement(
     delivered: dict[str, Any], proved: Path
 ) -> None:
     assert read_json(proved / PROOF / "report" / "summary.json")["verdict"] == "better"
-    written = f"3 forms of the model written to {delivered['to']}, each verified"
+    written = f"2 forms of the model written to {delivered['to']}, each verified"
     assert (delivered["verdict"], delivered["sentence"]) == ("shipped", written)
     assert delivered["is_fine"]
     assert delivered["comparison"] in (Path(delivered["to"]) / "README.md").read_text()

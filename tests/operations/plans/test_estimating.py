@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from sparring.contracts.kinds import CheckSpec
-from sparring.contracts.specs import EvalSpec, PlaySettings
+from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec
 from sparring.contracts.summaries import CheckSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
 from sparring.operations.operation import Caller
-from sparring.operations.plans.estimating import Done, completed_before, cost_of
+from sparring.operations.plans.estimating import Done, completed_before, cost_of, expected_hours
 from sparring.operations.plans.planning import Plan, PlanQuery, PlanRun, plan_run, start_planned
 from sparring.operations.resolution import resolve_run
 from sparring.operations.starting import Started
@@ -157,3 +157,20 @@ def test_the_time_is_estimated_from_the_newest_check_or_training(operator: Calle
     cost = planned(operator, settings={"max_steps": 50, "num_generations": 2}).cost
     assert cost.hours == pytest.approx(0.25)  # half the rollouts of a step, for fifty steps
     assert run in cost.basis
+
+
+@pytest.mark.parametrize(
+    ("steps", "model", "hours"), [(10, None, 0.15), (20, None, None), (10, "other", None)]
+)
+def test_a_training_is_expected_to_take_what_a_check_of_the_same_plan_has_said(
+    owner: Caller, steps: int, model: str | None, hours: float | None
+) -> None:
+    run = RunFolder(owner.runs / "check-shop-1")
+    run.create(CheckSpec(**TARGET, settings=SETTINGS).model_dump(mode="json"))
+    estimate = {"steps": 10, "hours": {"value": 0.15, "low": 0.1, "high": 0.2}}
+    write_json(run.summary, completed(CheckSummary, {"estimate": estimate}))
+    for state in (RunState.QUEUED, RunState.STARTING, RunState.RUNNING, RunState.COMPLETED):
+        append_state(run, state, author="supervisor", epoch=1)
+    settings = SETTINGS.model_copy(update={"max_steps": steps})
+    spec = TrainSpec(**TARGET, settings=settings, policy=PolicySpec(model=model))
+    assert expected_hours(spec, owner) == hours
