@@ -463,8 +463,6 @@ def waiting_for(folder: RunFolder, history: History) -> str:
 def active_proof(training: RunFolder, *, checkpoint: str = "", split: str = "") -> RunFolder | None:
     """Return a proof of a training that has not ended; with `checkpoint` and `split`, one of that
     checkpoint on that split."""
-    from sparring.runs.index import Index  # importing SQLAlchemy is slow
-
     index = Index(training.path.parent)
     index.refresh()
     has_failed = read_history(training).history.state in (RunState.STOPPED, RunState.FAILED)
