@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-Answer = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
+Answer = Callable[[dict[str, Any]], tuple[int, dict[str, Any] | str]]  # a text is sent as HTML
 
 
 def completion(content: str = "", calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -49,9 +49,10 @@ class ChatServer:
                 outer.requests.append(request)
                 outer.keys.append(self.headers.get("Authorization", ""))
                 status, body = outer.answer(request)
-                data = json.dumps(body).encode()
+                is_page = isinstance(body, str)
+                data = body.encode() if isinstance(body, str) else json.dumps(body).encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Type", "text/html" if is_page else "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.send_header("Retry-After", "0")
                 self.end_headers()

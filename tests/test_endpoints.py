@@ -6,11 +6,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from openai import AuthenticationError, BadRequestError
 
-from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.errors import EndpointError, InvalidInput
 from sparring.contracts.specs import EndpointSpec
-from sparring.endpoints import EndpointClient
+from sparring.endpoints import EndpointClient, refuse_missing_key
 from tests.servers import ChatServer, completion
 
 MESSAGES = [{"role": "user", "content": "hi"}]
@@ -118,7 +117,7 @@ def test_a_refusal_that_no_change_would_mend_is_raised_at_once(
     chat_server: ChatServer, message: str
 ) -> None:
     chat_server.answer = refuse(message, "messages")
-    with pytest.raises(BadRequestError, match=message.split("'")[-1].strip()):
+    with pytest.raises(EndpointError, match=message.split("'")[-1].strip()):
         ask(client_of(chat_server), {"temperature": 3})
     assert len(chat_server.requests) == 1
 
@@ -140,24 +139,88 @@ def test_the_key_is_read_when_a_client_is_made(
     assert chat_server.keys == ["Bearer none", "Bearer fresh"]
 
 
-def test_a_server_that_nobody_named_a_key_for_gets_none_and_may_ask_for_one(
+def test_a_server_that_nobody_named_a_key_for_gets_none(
     chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "of-openai")
-    chat_server.answer = lambda _: (401, {"error": {"message": "no key"}})
-    client = EndpointClient(EndpointSpec(base_url=chat_server.url, model="fake"))
-    with pytest.raises(InfrastructureError, match=r"requires a key: .* --key-variable"):
-        ask(client, {})
+    ask(EndpointClient(EndpointSpec(base_url=chat_server.url, model="fake")), {})
     assert chat_server.keys == ["Bearer none"]
 
 
-def test_a_server_that_refuses_a_missing_key_is_named_with_the_variable_to_set(
-    chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+REFUSALS = {
+    "no key was named": (401, {"error": {"message": "no key."}}, None,
+        "answered 401 (no key); it requires a key: name the environment variable that holds it "
+        "with --key-variable, or with key_variable in Python"),
+    "the key is not set": (401, {"error": {"message": "no key"}}, "UNSET_KEY",
+        "answered 401 (no key); it requires a key: set UNSET_KEY, or set UNSET_KEY_FILE to the "
+        "path of a file that holds the key"),
+    "the key is wrong": (401, {"error": {"message": "bad"}}, "TEST_ENDPOINT_KEY",
+        "answered 401 (bad); check that the key in TEST_ENDPOINT_KEY is valid for this model"),
+    "no such model": (404, {"error": {"message": "The model `fake` does not exist"}}, None,
+        "answered 404 (The model `fake` does not exist); check the model's name, fake and that "
+        "URL/chat/completions is the path of the server's API"),
+    "no such path": (404, "<h1>Not found</h1>", None,
+        "answered 404 (<h1>Not found</h1>); check the model's name, fake and that "
+        "URL/chat/completions is the path of the server's API"),
+    "too many requests": (429, {"error": {"message": "slow down"}}, None,
+        "answered 429 (slow down); wait, raise the server's limit, or lower --max-concurrency"),
+    "a broken server": (503, {}, None,
+        "answered 503; check the server's log, or try again later"),
+    "a page": (200, "<html>Sign in</html>", None,
+        "answered 200, but not with a chat completion: '<html>Sign in</html>'; check the address "
+        "and that URL/chat/completions is the path of the server's API"),
+    "no choices": (200, {"error": "overloaded"}, None,
+        "answered 200, but not with a chat completion: an answer without choices overloaded; check "
+        "the address and that URL/chat/completions is the path of the server's API"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_names_address_status_and_cure_after_one_request(
+    chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    monkeypatch.delenv("TEST_ENDPOINT_KEY", raising=False)
-    chat_server.answer = lambda _: (401, {"error": {"message": "no key"}})
-    with pytest.raises(InfrastructureError, match="requires a key: set TEST_ENDPOINT_KEY"):
-        ask(client_of(chat_server), {})
-    monkeypatch.setenv("TEST_ENDPOINT_KEY", "wrong")
-    with pytest.raises(AuthenticationError, match="no key"):
-        ask(client_of(chat_server), {})
+    status, body, variable, message = REFUSALS[case]
+    monkeypatch.setenv("TEST_ENDPOINT_KEY", "key")
+    chat_server.answer = lambda _: (status, body)
+    spec = EndpointSpec(base_url=chat_server.url, model="fake", key_variable=variable)
+    with pytest.raises(EndpointError) as raised:
+        asyncio.run(EndpointClient(spec).ask_once())
+    assert str(raised.value) == f"{chat_server.url} {message.replace('URL', chat_server.url)}"
+    assert len(chat_server.requests) == 1
+    with pytest.raises(EndpointError) as raised:  # the same words in the middle of a run
+        ask(EndpointClient(spec, retries=0), {})
+    assert str(raised.value) == f"{chat_server.url} {message.replace('URL', chat_server.url)}"
+
+
+def test_an_address_without_a_path_is_told_where_most_servers_answer() -> None:
+    spec = EndpointSpec(base_url="http://127.0.0.1:9", model="fake")
+    assert "most servers answer at http://127.0.0.1:9/v1" in str(
+        EndpointClient(spec)._no_completion("<html>")
+    )
+
+
+def test_a_server_that_is_down_is_named_with_the_cause() -> None:
+    spec = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake")
+    with pytest.raises(EndpointError, match=r"^http://127.0.0.1:9/v1 cannot be reached \(.+\);"):
+        asyncio.run(EndpointClient(spec).ask_once())
+
+
+def test_a_model_that_needs_more_tokens_than_a_question_allows_is_no_failure(
+    chat_server: ChatServer,
+) -> None:
+    message = "Could not finish the message because max_tokens or model output limit was reached."
+    chat_server.answer = lambda _: (400, {"error": {"message": message}})
+    asyncio.run(client_of(chat_server).ask_once())
+
+
+def test_a_missing_key_is_refused_with_the_variable_to_set(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_API_KEY_FILE", raising=False)
+    spec = EndpointSpec(base_url="https://api.openai.com/v1", model="gpt-9")
+    with pytest.raises(InvalidInput, match=r"openai.com/v1 requires a key: set OPENAI_API_KEY, or"):
+        refuse_missing_key(spec)
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    refuse_missing_key(spec)
+    refuse_missing_key(EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake"))

@@ -1,4 +1,4 @@
-"""Finds the versions and plugins of installed packages. A leaf.
+"""Finds the versions and plugins of installed packages, and how to install an extra. A leaf.
 
 A plugin is an entry point of a package. Its group is the kind of plugin (`sparring.launchers`), and
 its name is the name that users write in settings.
@@ -9,11 +9,32 @@ packages takes longer than the rest of a server call.
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from importlib.metadata import (
+    EntryPoint,
+    PackageNotFoundError,
+    distribution,
+    entry_points,
+    version,
+)
+from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from sparring.contracts.errors import MissingPackage
+
+_LOCAL = ("torch", "transformers", "accelerate")
+# The packages of the extras that runs need; their names are also those of their modules.
+EXTRAS: Mapping[str, Sequence[str]] = {
+    "local": _LOCAL,
+    "train": (*_LOCAL, "trl", "peft", "datasets", "numpy", "scipy"),
+}
+_SOURCE = Path(__file__).parents[2]
 
 
 def version_of(package: str) -> str | None:
@@ -37,6 +58,42 @@ def load_plugin(group: str, name: str) -> Any:
         if entry.name == name:
             return entry.load()
     return None
+
+
+def require_extra(extra: str, what: str, otherwise: str = "") -> None:
+    """Raise MissingPackage if a package of the extra is not installed. Nothing is imported."""
+    if missing := [package for package in EXTRAS[extra] if not _is_importable(package)]:
+        raise MissingPackage(
+            f"{what} needs the extra {extra} ({', '.join(missing)} not installed): "
+            f"{how_to_install(extra)}{otherwise}"
+        )
+
+
+def how_to_install(extra: str = "") -> str:
+    """Return the command that installs Sparring with an extra, from where it was installed."""
+    wanted = f"[{extra}]" if extra else ""
+    try:
+        text = distribution("sparring").read_text("direct_url.json")
+    except PackageNotFoundError:
+        return f"pip install -e {quote(f'{_SOURCE}{wanted}')}"
+    origin = json.loads(text or "{}")
+    url = str(origin.get("url", ""))
+    if not url:
+        return f"pip install {quote(f'sparring{wanted}')}"
+    address = urlsplit(url)
+    if address.scheme == "file":
+        option = "-e " if origin.get("dir_info", {}).get("editable") else ""
+        return f"pip install {option}{quote(f'{unquote(address.path)}{wanted}')}"
+    if version_control := origin.get("vcs_info"):
+        url = f"{version_control['vcs']}+{url}"
+    return f"pip install {quote(f'sparring{wanted} @ {url}')}"
+
+
+def _is_importable(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except (ImportError, ValueError):  # hidden, or half imported
+        return False
 
 
 @lru_cache(maxsize=256)

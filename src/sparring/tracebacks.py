@@ -1,11 +1,14 @@
-"""Names the line of user code that raised an error. A leaf."""
+"""Names lines of user code: the one that raised an error, the one of a function. A leaf."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 _LIBRARIES = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")]
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -32,6 +35,12 @@ def line_that_raised(error: BaseException) -> str:
     for path, line in (of_the_user or frames)[-1:]:
         return f"{path.name}:{line}"
     return ""
+
+
+def place_of(function: Callable[..., Any]) -> str:
+    """Return `FILE:LINE` of a function's definition; empty if it was not written in Python."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return "" if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
 
 
 def _whole_path(filename: str) -> Path:

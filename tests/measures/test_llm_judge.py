@@ -47,7 +47,7 @@ def test_a_judge_that_cannot_be_reached_leaves_the_rollout_unscored(chat_server)
     chat_server.answer = lambda request: (400, {"error": {"message": "no"}})
     result = judged(chat_server)
     assert result.reward is None
-    assert "BadRequestError" in (result.judgements[0].cause or "")
+    assert "answered 400 (no)" in (result.judgements[0].cause or "")
 
 
 def test_the_answer_reaches_the_judge_as_data(chat_server):

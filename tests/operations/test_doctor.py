@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from sparring import sandbox
+from sparring.installed import how_to_install
 from sparring.operations import doctor
 from sparring.operations.doctor import KEYS, TESTED, Finding, examine, key_finding, package_finding
 from sparring.operations.operation import Caller, NoArguments, Role
@@ -71,7 +72,7 @@ def test_only_a_package_that_is_always_needed_makes_the_installation_faulty(
         )
         assert examine(NoArguments(), caller).ok is ok
     missing = package_finding("pydantic")
-    assert (missing.standing, missing.fix) == ("missing", "pip install 'sparring'")
+    assert (missing.standing, missing.fix) == ("missing", how_to_install())
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_a_package_of_an_extra_is_optional_and_says_what_needs_it(
 ) -> None:
     monkeypatch.setattr(doctor, "version_of", lambda _: None)
     found = package_finding("trl")
-    assert (found.standing, found.fix) == ("optional", "pip install 'sparring[train]'")
+    assert (found.standing, found.fix) == ("optional", how_to_install("train"))
     assert "needed to train" in found.found
 
 

@@ -79,7 +79,9 @@ def test_an_endpoint_that_sends_no_choice_is_passed_over(chat_server):
 
 def test_nobody_answering_is_a_failure_of_machinery_with_the_way_out():
     unreachable = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake")
-    with pytest.raises(InfrastructureError, match="Check the address"):
+    with pytest.raises(
+        InfrastructureError, match=r"127.0.0.1:9/v1 cannot be reached \(.*\); check the address"
+    ):
         ask(EndpointPolicy([unreachable], retries=0))
 
 
@@ -118,6 +120,14 @@ def test_no_endpoint_at_all_is_refused():
 def test_one_policy_serves_several_event_loops(chat_server):
     policy = policy_for(chat_server)
     assert [ask(policy).reply.content for _ in range(3)] == ["hello"] * 3
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:9701/v1", "//localhost:9701/v1", "ftp://localhost:9701/v1"]
+)
+def test_an_address_without_http_is_refused_with_the_address_to_write(url):
+    with pytest.raises(ValueError, match="is not an HTTP address; write http://localhost:9701/v1"):
+        EndpointSpec(base_url=url, model="x")
 
 
 @pytest.mark.parametrize("url", ["https://me:secret@host/v1", "https://host/v1?api_key=secret"])

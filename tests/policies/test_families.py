@@ -80,7 +80,7 @@ def test_a_template_of_trl_needs_trl(monkeypatch: pytest.MonkeyPatch) -> None:
     made_anew = families._built_in.__wrapped__
     monkeypatch.setattr(families, "trl_template", lambda name: None)
     assert made_anew("qwen3").name == "qwen3"
-    with pytest.raises(MissingPackage, match=r"lfm2 comes with TRL.*sparring\[train\]"):
+    with pytest.raises(MissingPackage, match=r"lfm2 comes with TRL.*pip install .*\[train\]"):
         made_anew("lfm2")
     monkeypatch.setattr(families, "trl_template", lambda name: "{{ other }}")
     with pytest.raises(MissingPackage, match=r"has no 'tool \| tojson'"):

@@ -15,6 +15,11 @@ class SparringError(Exception):
         return str(getattr(self, "kind", type(self).__name__))
 
 
+def error_text(error: BaseException) -> str:
+    """Return the message of an error, which names the error's type unless Sparring raised it."""
+    return str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
+
+
 class InvalidInput(SparringError):
     """An argument, file or field is invalid."""
 
@@ -136,6 +141,17 @@ class InfrastructureError(SparringError):
     """A failure that the model did not cause. A rollout that ends with it is never scored."""
 
     exit_code = 100
+
+
+class EndpointError(InfrastructureError):
+    """A model's server cannot be reached, or its answer is no completion; the message quotes it.
+    `may_pass` if the server was busy or broken."""
+
+    is_foreign = True
+
+    def __init__(self, message: str = "", *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class GuardStop(SparringError):

@@ -127,6 +127,18 @@ class EndpointSpec(Frozen):
             )
         return url
 
+    @field_validator("base_url")
+    @classmethod
+    def _has_a_scheme(cls, url: str) -> str:
+        """Refuse an address without http:// or https://."""
+        if not url.startswith(("http://", "https://")):
+            host, _, path = url.rpartition("//")[2].partition("/")
+            raise ValueError(
+                f"{url!r} is not an HTTP address; write "
+                f"http://{host or 'localhost:8000'}/{path or 'v1'}"
+            )
+        return url
+
 
 class PolicySpec(Frozen):
     """The model to play: weights by name or folder, or servers."""

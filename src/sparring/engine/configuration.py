@@ -23,6 +23,7 @@ from sparring.contracts.errors import MissingPackage, SettingError
 from sparring.contracts.refused_settings import OURS, is_never_the_engines
 from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
+from sparring.installed import how_to_install
 from sparring.learning.batches import BatchPlan, resolve_batches
 from sparring.learning.credit.group_relative import scale_of
 from sparring.player.sdk_run import RUNNER_ARGUMENTS
@@ -154,7 +155,7 @@ def lora_config(settings: TrainSettings) -> Any:
     try:
         from peft import LoraConfig
     except ModuleNotFoundError as error:
-        raise MissingPackage("LoRA needs peft: pip install 'sparring[train]'") from error
+        raise MissingPackage(f"LoRA needs peft: {how_to_install('train')}") from error
     _refuse_fields(settings.adapters, _parameters(LoraConfig), "lora")
     return LoraConfig(**{**_LORA, **settings.adapters, "task_type": "CAUSAL_LM"})
 

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from sparring.contracts.errors import CasesBroken, SparringError
-from sparring.jobs.run_job import FAILED, Attempt, failure_message, run_job
+from sparring.contracts.errors import CasesBroken, SparringError, error_text
+from sparring.jobs.run_job import FAILED, Attempt, run_job
 from sparring.jobs.worker import Heartbeat, supervised_attempt
 from sparring.run_folder import RunFolder
 
@@ -38,7 +38,7 @@ def main(path: str, *, accept_changes: bool = False) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return STOPPED
     except Exception as error:
-        message = failure_message(error)
+        message = error_text(error)
         if isinstance(error, CasesBroken):
             message = message.splitlines()[0]  # operators can read the log; the rest quotes cases
         with contextlib.suppress(OSError):  # the disk may be full

@@ -19,7 +19,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import SparringError, error_text
 from sparring.contracts.summaries import Summary
 from sparring.jobs.case_loader import RunCases
 from sparring.jobs.worker import Heartbeat, hold_run, report_event
@@ -135,11 +135,6 @@ def job_of(kind: str) -> JobMaker[Any]:
     return job
 
 
-def failure_message(error: Exception) -> str:
-    """Return an error's message; for errors that are not Sparring's, also the type."""
-    return str(error) if isinstance(error, SparringError) else f"{type(error).__name__}: {error}"
-
-
 def _report_failure(attempt: Attempt, error: Exception) -> None:
     """Remove partial checkpoints, which may have filled the disk, and report the failure."""
     for partial in attempt.folder.checkpoints.glob(".step-*.partial"):
@@ -151,7 +146,7 @@ def _report_failure(attempt: Attempt, error: Exception) -> None:
             attempt.folder,
             "failed",
             kind=type(error).__name__,
-            message=failure_message(error),
+            message=error_text(error),
             exit_code=code,
             **location,
         )

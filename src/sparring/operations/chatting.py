@@ -11,6 +11,7 @@ from sparring.contracts.command_line import SettingsOnCommandLine
 from sparring.contracts.errors import AmbiguousRun, InvalidInput, RunNotFound
 from sparring.contracts.specs import Frozen, PlaySettings, PolicySpec, Table
 from sparring.contracts.training import TrainSpec
+from sparring.installed import require_extra
 from sparring.operations.operation import Caller, Forms, Role, operation
 from sparring.operations.resolution import resolve_run
 from sparring.projects import find_project
@@ -51,6 +52,7 @@ def prepare_chat(request: ChatWith, caller: Caller) -> ChatSpec:
 
     In a run without validation, the last checkpoint answers.
     """
+    require_extra("local", "`chat`")
     try:
         folder = find_run(caller.runs, request.target, kind="train")
     except AmbiguousRun:

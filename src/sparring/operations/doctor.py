@@ -14,7 +14,7 @@ from typing import Literal
 from sparring import sandbox
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
-from sparring.installed import version_of
+from sparring.installed import how_to_install, version_of
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.operations.vllm_versions import TESTED_ALONE, TESTED_HERE, is_tested, server_versions
 from sparring.projects import find_project
@@ -120,8 +120,7 @@ def _python() -> Finding:
 def package_finding(name: str) -> Finding:
     """Compare the installed version of a package with the tested one, up to the last number."""
     tested, extra = TESTED[name]
-    source = f"sparring[{extra}]" if extra else "sparring"
-    fix = _FIXES.get(name, f"pip install '{source}'")
+    fix = _FIXES.get(name) or how_to_install(extra)
     found = version_of(name)
     if found is None:
         standing: Standing = "optional" if extra else "missing"
@@ -150,7 +149,7 @@ def _torch() -> Finding:
         return Finding(what="devices", standing="warning", found=found, fix="sparring doctor")
     except (subprocess.SubprocessError, OSError, ValueError, IndexError) as error:
         last_line = (getattr(error, "stderr", "") or "").strip().splitlines()[-1:]
-        fix = "pip install 'sparring[local]'"
+        fix = how_to_install("local")
         return Finding(
             what="devices", standing="optional", found=" ".join(last_line) or "no torch", fix=fix
         )

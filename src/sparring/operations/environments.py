@@ -19,6 +19,7 @@ from sparring.contracts.errors import InvalidInput, SettingError, SparringError
 from sparring.contracts.foreign import MIXED, ForeignText, MixedTable
 from sparring.contracts.json import JsonObject
 from sparring.contracts.specs import Frozen, Table
+from sparring.installed import require_extra
 from sparring.operations.operation import Caller, Forms, NoArguments, Role, operation
 from sparring.operations.resolution import RunSettings, resolve_run
 from sparring.projects import find_project
@@ -195,6 +196,7 @@ def show_config(request: ConfigQuery, caller: Caller) -> ShownConfig:
 @operation("env.test", role=Role.OWNER, changes_state=True, forms=Forms(cli="env test"))
 def try_environment(request: TryEnvironment, caller: Caller) -> TriedEnvironment:
     """Test an environment: load it, play a few of its cases, and judge the rollouts."""
+    require_extra("local", "`env test`")
     training_only = set(known_names("train")) - set(known_names("eval"))
     play = {name: value for name, value in request.settings.items() if name not in training_only}
     run_settings = resolve_run(request.environment, "eval", play, caller)

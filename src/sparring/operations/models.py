@@ -9,6 +9,7 @@ from pydantic import Field
 
 from sparring.contracts.errors import SparringError
 from sparring.contracts.specs import Frozen
+from sparring.installed import require_extra
 from sparring.operations.operation import Caller, Forms, Role, operation
 
 
@@ -28,6 +29,7 @@ class FetchedModel(Frozen):
 @operation("models.fetch", role=Role.OWNER, changes_state=True, forms=Forms(cli="models fetch"))
 def fetch_model(request: FetchModel, _: Caller) -> FetchedModel:
     """Build a development model (tiny or smollm2) in the cache, unless the cache has it."""
+    require_extra("local", "`models fetch`")
     process = subprocess.run(
         [sys.executable, "-m", "sparring.models", request.name],
         capture_output=True,

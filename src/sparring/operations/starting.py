@@ -13,6 +13,7 @@ from sparring.contracts.errors import LauncherFailed, SparringError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import Frozen, RunSpec
 from sparring.operations.operation import Caller
+from sparring.operations.readiness import refuse_unready
 from sparring.operations.run_views import waiting_for
 from sparring.run_folder import RunFolder
 from sparring.run_folder.events import append_event, note_change
@@ -45,6 +46,7 @@ def start(
 ) -> Started:
     """Create and start a run. It is queued if `runs_at_once` is reached or it follows a run."""
     launcher_named(spec.supervision.launcher)  # raises for an unknown name before the run exists
+    refuse_unready(spec)
     folder = _create(caller, spec, runs_at_once, name)
     if spec.after:
         message = f"waiting for {spec.after}"

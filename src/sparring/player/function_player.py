@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from sparring.contracts.errors import error_text
 from sparring.contracts.policies import Codec, Sample, SampleRequest, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout
 from sparring.contracts.specs import Limits
@@ -73,7 +74,7 @@ class FunctionPlayer(ConcurrentPlayer):
                 result = self._function(play, _PausingPolicy(self._policy, deadlines))
                 rollout = await result if inspect.isawaitable(result) else result
         except Exception as error:  # user code: an error ends only this rollout
-            ending, detail = Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}"
+            ending, detail = Ending.INFRASTRUCTURE_ERROR, error_text(error)
             if isinstance(error, TimeoutError) and deadline.expired():
                 ending = Ending.ROLLOUT_DEADLINE
                 detail = f"not finished within {self._limits.rollout_timeout:g} s"

@@ -15,6 +15,7 @@ from itertools import count, islice
 from typing import Any
 
 from sparring.contracts.cases import Case
+from sparring.contracts.errors import error_text
 from sparring.contracts.policies import (
     Policy,
     TokenPolicy,
@@ -278,7 +279,7 @@ class Player(ConcurrentPlayer):
             else:
                 episode.end(Ending.INFRASTRUCTURE_ERROR, f"TimeoutError: {error}")
         except Exception as error:  # from user code or the SDK: ends only this rollout
-            episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
+            episode.end(Ending.INFRASTRUCTURE_ERROR, error_text(error))
         except (
             asyncio.CancelledError
         ):  # a cancelled rollout is never judged, so its world ends here

@@ -27,7 +27,7 @@ from agents import (
 from agents.items import TResponseInputItem
 
 from sparring.contracts.cases import Case
-from sparring.contracts.errors import Untrainable
+from sparring.contracts.errors import Untrainable, error_text
 from sparring.contracts.policies import Finish, SampleKey, Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, RequestedCall, RolloutKey, RowStart
 from sparring.contracts.specs import Limits
@@ -138,7 +138,7 @@ class EpisodeModel(RunModel):
         except EpisodeOver:
             raise
         except Exception as error:
-            episode.end(Ending.INFRASTRUCTURE_ERROR, f"{type(error).__name__}: {error}")
+            episode.end(Ending.INFRASTRUCTURE_ERROR, error_text(error))
             raise EpisodeOver from error
         reply = answer.reply
         calls = episode.add_reply(reply, turn)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
 
 from sparring.contracts.chat import chat_message
-from sparring.contracts.errors import InfrastructureError, InvalidInput
+from sparring.contracts.errors import EndpointError, InvalidInput
 from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import ChatReply, ChatRequest, Finish, ParsedCall, Reply, SampleKey
 from sparring.contracts.rollouts import clean_text
@@ -21,7 +22,7 @@ class EndpointPolicy:
 
     The seed of a turn determines its endpoint. Failed requests (429, 5xx, broken connections) are
     retried, after the delay in Retry-After if the server sends one. If the endpoint still fails,
-    the next is tried; if all fail, InfrastructureError is raised with the last failure.
+    the next is tried; if all fail, the last failure is raised.
     """
 
     def __init__(
@@ -43,19 +44,17 @@ class EndpointPolicy:
 
     async def reply(self, request: ChatRequest) -> ChatReply:
         """Return the reply of the first endpoint that answers."""
-        from openai import APIError
-
-        failure: Exception | None = None
-        for number in self._order(request.key):
-            try:
+        *others, last = self._order(request.key)
+        for number in others:
+            with contextlib.suppress(EndpointError):
                 return await self._request(number, request)
-            except (APIError, InfrastructureError) as error:
-                failure = error
-        addresses = ", ".join(endpoint.base_url for endpoint in self._endpoints)
-        raise InfrastructureError(
-            f"no reply from {addresses}: {type(failure).__name__}: {failure}. "
-            "Check the address, the model's name and the key, or lower --max-concurrency"
-        ) from failure
+        return await self._request(last, request)
+
+    async def ask_once(self) -> None:
+        """Ask every endpoint for a few tokens, before rollouts are played. Raises EndpointError if
+        one cannot answer."""
+        for client in self._clients:
+            await client.ask_once()
 
     def _order(self, key: SampleKey) -> list[int]:
         """Return the index of the endpoint that the seed picks, followed by all others."""
@@ -87,10 +86,6 @@ class EndpointPolicy:
             seed=request.key.seed() % 2**31,
             **options,
         )
-        if not completion.choices:
-            raise InfrastructureError(
-                f"{self._endpoints[number].base_url} sent a reply without choices"
-            )
         choice, usage = completion.choices[0], completion.usage
         return ChatReply(
             reply=_reply(choice.message),

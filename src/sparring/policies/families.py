@@ -23,7 +23,7 @@ from functools import cache
 from typing import Any
 
 from sparring.contracts.errors import InvalidInput, MissingPackage, UnknownFamily
-from sparring.installed import load_plugin, plugin_names
+from sparring.installed import how_to_install, load_plugin, plugin_names
 from sparring.models.templates import (
     known_digests,
     own_template,
@@ -319,7 +319,7 @@ def _training_template(name: str, entry: BuiltInFamily) -> str:
     if text is None:
         raise MissingPackage(
             f"the training template of {name} comes with TRL, which is not installed: "
-            "pip install 'sparring[train]'"
+            f"{how_to_install('train')}"
         )
     for old, new in entry.changes:
         if old not in text:

@@ -7,6 +7,7 @@ from typing import Any
 from sparring.contracts.errors import InvalidInput, MissingPackage
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PolicySpec
+from sparring.installed import how_to_install
 from sparring.policies.codec import ChatCodec
 from sparring.policies.families import Family, family_named, recognise
 from sparring.policies.pretrained import load_tokenizer
@@ -72,6 +73,6 @@ def load_policy(
         if error.name not in ("torch", "transformers", "accelerate"):
             raise
         raise MissingPackage(
-            f"loading {model} needs {error.name}: pip install 'sparring[local]', "
+            f"loading {model} needs {error.name}: {how_to_install('local')}, "
             "or use a model behind a server with --endpoint URL"
         ) from error

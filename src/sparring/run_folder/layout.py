@@ -202,7 +202,7 @@ class RunFolder:
         if spec.get("format", 0) > FORMAT:
             raise NewerFormat(
                 f"{self.spec} has format {spec['format']}, this Sparring reads up to {FORMAT}; "
-                "upgrade with `pip install -U sparring`"
+                "upgrade Sparring on this machine"
             )
         return spec
 

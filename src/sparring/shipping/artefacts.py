@@ -23,6 +23,7 @@ from sparring.contracts.errors import (
     UnknownArchitecture,
 )
 from sparring.contracts.kinds import Form
+from sparring.installed import how_to_install
 from sparring.policies.pretrained import quantization_of
 from sparring.run_folder.files import read_json, write_json, write_text
 from sparring.shipping import llama_cpp
@@ -284,7 +285,7 @@ def _config_of(source: Source) -> dict[str, Any]:
 
 def _require_packages(quantizations: Sequence[str], found: LlamaCpp) -> None:
     if importlib.util.find_spec("gguf") is None:
-        raise MissingPackage("writing GGUF needs gguf: pip install 'sparring[ship]'")
+        raise MissingPackage(f"writing GGUF needs gguf: {how_to_install('ship')}")
     require_server(found)
     for quantization in quantizations:
         if quantization not in DIRECT:

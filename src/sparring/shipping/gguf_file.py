@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sparring.contracts.errors import MissingPackage, UnknownArchitecture, UnknownTokenizer
+from sparring.installed import how_to_install
 
 _LLAMA3 = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
@@ -143,7 +144,7 @@ def write_gguf(folder: Path, path: Path, quantization: str, facts: GgufFacts) ->
     try:
         import gguf
     except ModuleNotFoundError as error:
-        raise MissingPackage("writing GGUF needs gguf: pip install 'sparring[ship]'") from error
+        raise MissingPackage(f"writing GGUF needs gguf: {how_to_install('ship')}") from error
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     kind = architecture_of(config)
     rope = rope_of(config)

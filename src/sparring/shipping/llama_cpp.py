@@ -29,6 +29,7 @@ from sparring.contracts.errors import (
     MissingPackage,
 )
 from sparring.contracts.specs import Service
+from sparring.installed import how_to_install
 from sparring.services import NO_PROXY, running
 
 VARIABLE = "LLAMA_CPP_PATH"
@@ -105,7 +106,7 @@ def require_server(found: LlamaCpp) -> None:
     """Raise MissingPackage if there is no server; the message states how to get one."""
     if not found.server:
         raise MissingPackage(
-            "no llama.cpp server was found: pip install 'sparring[ship]', or pass --llama-cpp "
+            f"no llama.cpp server was found: {how_to_install('ship')}, or pass --llama-cpp "
             f"FOLDER, or set {VARIABLE} to the folder with llama-server"
         )
 

@@ -9,7 +9,7 @@ import pytest
 from agents import Agent
 
 from sparring.contracts.cases import Split
-from sparring.contracts.errors import InfrastructureError, SplitTooSmall
+from sparring.contracts.errors import EndpointError, InfrastructureError, SplitTooSmall
 from sparring.contracts.specs import EvalSpec
 from sparring.environments import Environment
 from sparring.environments.task import Task
@@ -22,7 +22,7 @@ from sparring.run_folder.files import read_json
 from sparring.run_folder.sharded_log import read_rollouts
 from sparring.suites import Suite
 from tests.jobs.run_here import last_event, run_here
-from tests.servers import ChatServer
+from tests.servers import ChatServer, completion
 
 GREETER = """
 from agents import Agent
@@ -151,11 +151,26 @@ def test_where_nothing_was_scored_because_no_measure_counts_it_says_so(runner: R
         runner.run("Weightless", given())
 
 
-def test_a_model_that_does_not_answer_is_the_reason(
+def test_a_server_that_refuses_is_asked_once_and_no_rollout_is_played(
     runner: Runner, chat_server: ChatServer
 ) -> None:
     chat_server.answer = lambda _: (401, {"error": {"message": "no such key"}})
-    with pytest.raises(InfrastructureError, match=r"infrastructure_error: .*no such key"):
+    with pytest.raises(
+        EndpointError, match=r"/v1 answered 401 \(no such key\); check that the key"
+    ):
+        runner.run("Greeter", given())
+    assert len(chat_server.requests) == 1
+
+
+def test_a_server_that_refuses_from_then_on_is_the_reason(
+    runner: Runner, chat_server: ChatServer
+) -> None:
+    answers = iter([(200, completion("yes"))])
+    refusal = (401, {"error": {"message": "no such key"}})
+    chat_server.answer = lambda _: next(answers, refusal)
+    with pytest.raises(
+        InfrastructureError, match=r"infrastructure_error: http.* answered 401 \(no"
+    ):
         runner.run("Greeter", given())
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from sparring.contracts.cases import Case
-from sparring.contracts.errors import SparringError
+from sparring.contracts.errors import EndpointError, SparringError, error_text
 from sparring.contracts.kinds import CheckSpec
 from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
@@ -77,7 +77,7 @@ class ModelLog:
                 f"stopped after {self._minutes:g} minutes with {self._count} rollouts done"
             )
         except (SparringError, OSError, RuntimeError) as error:
-            self.message = f"{type(error).__name__}: {error}"
+            self.message = error_text(error)
             if is_required:
                 raise
         except BaseException as error:
@@ -207,15 +207,16 @@ class CheckPlay:
         endpoint = self._spec.others[number]
         name = log_name(number, endpoint.model)
         seconds = 60.0 * self._spec.minutes
+        policy = EndpointPolicy([endpoint], retries=3, seconds=seconds)
         logged = LoggedPlay(
             self._folder.rollouts_of(name),
             lambda: self._plan(self._other_cases),
             task=self._task,
-            policy=EndpointPolicy([endpoint], retries=3, seconds=seconds),
+            policy=policy,
             play=self._play.model_copy(update={"rollout_timeout": seconds}),
         )
         log = ModelLog(self._folder, name, endpoint.model, self._spec.minutes)
-        await self._play_model(name, logged, log, [])
+        await self._play_model(name, logged, log, [], endpoint=policy)
 
     async def _play_model(
         self,
@@ -224,6 +225,7 @@ class CheckPlay:
         log: ModelLog,
         rollouts: list[Rollout],
         timer: _BatchTimer | None = None,
+        endpoint: EndpointPolicy | None = None,
     ) -> None:
         """Play one model until its plan or its time limit ends. Append its rollouts to `rollouts`
         and its figures to `self.models`."""
@@ -240,6 +242,8 @@ class CheckPlay:
 
         with log.recording(is_required=timer is not None):
             async with asyncio.timeout(60 * self._spec.minutes):
+                if endpoint is not None and not rollouts:
+                    await _ask_once(endpoint)
                 await logged.run(note)
         self.models.append(_figures_of(log, name, rollouts))
 
@@ -275,6 +279,15 @@ class CheckPlay:
             for case in cases:
                 for index in range(start, min(start + size, rollouts)):
                     yield Play(RolloutKey(self._play.seed, 0, case.id, index), case)
+
+
+async def _ask_once(policy: EndpointPolicy) -> None:
+    """Raise EndpointError if the server refuses; one that is only busy is asked again in play."""
+    try:
+        await policy.ask_once()
+    except EndpointError as error:
+        if not error.may_pass:
+            raise
 
 
 def _figures_of(log: ModelLog, name: str, rollouts: Sequence[Rollout]) -> PlayedModel:

@@ -23,6 +23,7 @@ from sparring.jobs.logged_play import LoggedPlay, plays_of
 from sparring.jobs.run_job import Attempt, Job
 from sparring.jobs.worker import PlayClock, Progress, ProgressHeartbeat, report_event
 from sparring.player import Play
+from sparring.policies.endpoint_policy import EndpointPolicy
 from sparring.policies.loading import load_policy
 from sparring.policies.pretrained import origin_of
 from sparring.proofs.eval_summary import EvalTally
@@ -88,6 +89,8 @@ class EvalJob(Job[EvalSummary]):
         beat.earlier_tokens = self._progress.sampled_tokens
         started = time.monotonic()
         async with beat.running():
+            if isinstance(self._policy, EndpointPolicy) and not self._progress.rollouts:
+                await self._policy.ask_once()
             await self._logged.run(lambda played: self._count(played.rollout))
         return self._sum_up(time.monotonic() - started, self._logged.hung_tools())
 

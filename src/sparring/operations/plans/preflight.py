@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from sparring.contracts.training import TrainSettings
-from sparring.installed import plugin_names
+from sparring.installed import how_to_install, plugin_names
 from sparring.operations.doctor import (
     TESTED,
     Finding,
@@ -58,7 +58,7 @@ def _warm_start(source: str, runs: Path) -> Iterator[Finding]:
 def _tracker(name: str) -> Iterator[Finding]:
     """Yield warnings only, because a tracker that fails never ends a run."""
     if find_spec(name) is None and name not in plugin_names("sparring.trackers"):
-        fix = f"pip install 'sparring[{name}]'; otherwise the run trains without this tracker"
+        fix = f"{how_to_install(name)}; otherwise the run trains without this tracker"
         yield Finding(what=name, standing="warning", found="not installed", fix=fix)
     if name in _KEYS and key_finding(_KEYS[name], "").standing != "ok":
         fix = f"export {_KEYS[name]}=…; otherwise metrics are written offline"

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from sparring.contracts.errors import InvalidInput, MissingPackage
+from sparring.installed import how_to_install
 from sparring.operations.operation import Caller, NoArguments, Role
 from sparring.operations.run_views import ListRuns
 from sparring.operations.runs import list_runs
@@ -157,7 +158,7 @@ def mcp(
     try:
         from sparring.surfaces.mcp import serve as serve_tools
     except ImportError as error:
-        raise MissingPackage(f"{error}: pip install 'sparring[mcp]'") from error
+        raise MissingPackage(f"{error}: {how_to_install('mcp')}") from error
     if sys.stdin.isatty():
         hint = "this command is for MCP clients; `sparring mcp --print-config` shows how to set one"
         print(f"{hint} up", file=sys.stderr)
@@ -168,5 +169,5 @@ def _serving() -> ModuleType:
     try:
         from sparring.surfaces.web import serving
     except ImportError as error:
-        raise MissingPackage(f"{error}: pip install 'sparring[web]'") from error
+        raise MissingPackage(f"{error}: {how_to_install('web')}") from error
     return serving

@@ -22,7 +22,7 @@ from sparring.operations.runs import run_results
 from sparring.operations.shipping import start_ship
 from sparring.operations.starting import Started
 from sparring.operations.training import start_train
-from sparring.surfaces.cli.commands import AsJson, Detach, Owner, keyword, refusal_of, with_request
+from sparring.surfaces.cli.commands import AsJson, Detach, Owner, keyword, with_request
 from sparring.surfaces.cli.following import begin
 
 KeyVariable = Annotated[
@@ -111,7 +111,7 @@ def _server(url: str, model: str, key_variable: str | None) -> EndpointSpec:
     try:
         return EndpointSpec.model_validate({"base_url": url, "model": model, **named})
     except ValidationError as error:
-        raise InvalidInput(refusal_of(error)) from error
+        raise InvalidInput(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
 
 
 def _exit_by_verdict(started: Started, caller: Caller) -> None:
