@@ -35,6 +35,7 @@ def test_what_the_caller_did_wrong_ends_with_2_and_what_broke_ends_with_another_
     codes = {kind.__name__: kind.exit_code for kind in TREE if kind.exit_code != 2}
     assert codes == {
         "AmbiguousRun": 102,
+        "EndpointError": 100,
         "FaultyArtefact": 110,
         "GuardStop": 100,
         "InfrastructureError": 100,

@@ -147,8 +147,6 @@ class EndpointError(InfrastructureError):
     """A model's server cannot be reached, or its answer is no completion; the message quotes it.
     `may_pass` if the server was busy or broken."""
 
-    is_foreign = True
-
     def __init__(self, message: str = "", *, may_pass: bool = False) -> None:
         super().__init__(message)
         self.may_pass = may_pass

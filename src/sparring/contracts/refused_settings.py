@@ -5,7 +5,9 @@ The values are the advice in the error message.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import re
+from collections.abc import Collection, Container, Mapping
 
 RENAMED: Mapping[str, str] = {
     "checkpoint_steps": "save_steps",
@@ -107,3 +109,34 @@ _REFUSED_PREFIXES = ("save_", "eval_", "hub_")
 def is_never_the_engines(name: str) -> bool:
     """Return whether a field of TRL's config must not be set, not even in `engine`."""
     return name in OURS or name.startswith(_REFUSED_PREFIXES)
+
+
+def engine_problem(name: str, known: Collection[str], settings: Container[str]) -> str:
+    """Return why a field of the table `engine` is refused; empty if it is not. `known` are the
+    fields of TRL's config, `settings` those of Sparring."""
+    if name in settings:
+        return f"engine.{name}: {name} is a setting of Sparring; set it outside of `engine`"
+    if name in known and re.match("vllm_(?!importance_sampling_)", name):
+        return f"engine.{name}: {OURS['vllm']}"
+    if name in known and not is_never_the_engines(name):
+        return ""
+    return unknown_field(name, known, "engine.")
+
+
+def field_problem(name: str, known: Collection[str], prefix: str) -> str:
+    """Return why a field of a table is refused; empty if the table has it."""
+    return "" if name in known else unknown_field(name, known, prefix)
+
+
+def unknown_field(name: str, known: Collection[str], prefix: str = "") -> str:
+    """Return the message that refuses a name, with the name to use instead."""
+    if name in OURS:
+        return f"{prefix}{name}: {OURS[name]}"
+    if is_never_the_engines(name):
+        return (
+            f"{prefix}{name}: Sparring saves, validates and publishes instead of the engine; "
+            "remove it"
+        )
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)[:40])}"
+    return f"{prefix}{name}: there is no such setting; {hint}"

@@ -230,11 +230,14 @@ class PlaySettings(Frozen):
 COMMAND = "the command"  # the source of a setting that the command or request sets
 
 
+LOCAL = "local"  # the launcher that starts a run's processes on this machine
+
+
 class Supervision(Frozen):
     """Supervision of a run: its launcher, its restarts, and when it counts as hung."""
 
     launcher: Annotated[str, SHOWN] = Field(
-        default="local",
+        default=LOCAL,
         description="launcher of the processes: local, slurm, manual (you start them), or a "
         "plugin's",
     )

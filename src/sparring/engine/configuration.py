@@ -7,12 +7,10 @@ instead. An unknown field is refused with the most similar known field.
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
 import os
-import re
 import typing
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,13 @@ import torch
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sparring.contracts.errors import MissingPackage, SettingError
-from sparring.contracts.refused_settings import OURS, is_never_the_engines
+from sparring.contracts.refused_settings import (
+    OURS,
+    engine_problem,
+    field_problem,
+    is_never_the_engines,
+    unknown_field,
+)
 from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
 from sparring.installed import how_to_install
@@ -230,16 +234,7 @@ def _check_engine_table(table: Table) -> None:
 
     fields = {field.name for field in dataclasses.fields(GRPOConfig)}
     settings = set(TrainSettings.model_fields)
-    problems = []
-    for name in table:
-        if name in settings:
-            problems.append(
-                f"engine.{name}: {name} is a setting of Sparring; set it outside of `engine`"
-            )
-        elif name in fields and re.match("vllm_(?!importance_sampling_)", name):
-            problems.append(f"engine.{name}: {OURS['vllm']}")
-        elif is_never_the_engines(name) or name not in fields:
-            problems.append(_advice(name, fields, "engine."))
+    problems = [problem for name in table if (problem := engine_problem(name, fields, settings))]
     problems = problems or _type_problems(table, GRPOConfig)
     if problems:
         raise SettingError("; ".join(problems))
@@ -265,26 +260,18 @@ def _correction_fields(settings: TrainSettings) -> dict[str, Any]:
     return {name: "token_truncate"}
 
 
-def _refuse_fields(fields: Table, known: Iterable[str], table: str) -> None:
-    if unknown := [name for name in fields if name not in set(known)]:
-        raise SettingError("; ".join(_advice(name, set(known), f"{table}.") for name in unknown))
+def _refuse_fields(fields: Table, known: Collection[str], table: str) -> None:
+    problems = [field_problem(name, known, f"{table}.") for name in fields]
+    if any(problems):
+        raise SettingError("; ".join(filter(None, problems)))
 
 
-def _advice(name: str, known: set[str], prefix: str = "") -> str:
-    if name in OURS:
-        return f"{prefix}{name}: {OURS[name]}"
-    if not prefix and name in RUNNER_ARGUMENTS:
+def _advice(name: str, known: set[str]) -> str:
+    if name not in OURS and name in RUNNER_ARGUMENTS:
         return f"{name}: {RUNNER_ARGUMENTS[name]}"
-    if is_never_the_engines(name):
-        return (
-            f"{prefix}{name}: Sparring saves, validates and publishes instead of the engine; "
-            "remove it"
-        )
-    if not prefix and name in _engine_fields():
+    if not is_never_the_engines(name) and name in _engine_fields():
         return f"{name}: this is a field of the engine; write engine={{'{name}': …}}"
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)[:40])}"
-    return f"{prefix}{name}: there is no such setting; {hint}"
+    return unknown_field(name, known)
 
 
 def _engine_fields() -> set[str]:

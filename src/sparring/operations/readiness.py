@@ -7,11 +7,10 @@ are needed on other hosts.
 from __future__ import annotations
 
 from sparring.contracts.kinds import CheckSpec
-from sparring.contracts.specs import RunSpec, Supervision
+from sparring.contracts.specs import LOCAL, RunSpec
 from sparring.endpoints import refuse_missing_key
 from sparring.installed import require_extra
 
-_HERE = Supervision().launcher
 # The extra that each kind of run needs; an evaluation needs one only for weights in its process.
 _EXTRAS = {"train": "train", "check": "train", "prove": "train", "ship": "train", "eval": "local"}
 _BY_SERVER = ", or use a model behind a server with --endpoint URL"
@@ -19,7 +18,7 @@ _BY_SERVER = ", or use a model behind a server with --endpoint URL"
 
 def refuse_unready(spec: RunSpec) -> None:
     """Raise MissingPackage or InvalidInput if a run of this spec lacks a package or a key."""
-    if spec.supervision.launcher != _HERE:
+    if spec.supervision.launcher != LOCAL:
         return
     others = spec.others if isinstance(spec, CheckSpec) else ()
     for endpoint in (*spec.policy.endpoints, *others):

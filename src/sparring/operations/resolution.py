@@ -25,6 +25,7 @@ from sparring.contracts.errors import (
 from sparring.contracts.kinds import AuditSpec, CheckSpec, ProveSpec, ShipSpec, run_kind
 from sparring.contracts.specs import (
     COMMAND,
+    LOCAL,
     EvalSpec,
     Frozen,
     PlaySettings,
@@ -33,6 +34,7 @@ from sparring.contracts.specs import (
     Table,
 )
 from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.operations.engine_tables import refuse_wrong_fields
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
 from sparring.run_folder.layout import existing_folder
@@ -205,6 +207,8 @@ def resolve(
     )
     _refuse_locks_on_unknown_fields(project, environment, resolved)
     checked = check_types(resolved, command.kind, environment.description.fields)
+    if isinstance(checked.play, TrainSettings) and checked.supervision.launcher == LOCAL:
+        refuse_wrong_fields(checked.play, resolved)  # other hosts may have other versions
     if not caller.is_owner:
         _refuse_paths_outside(resolved, project.root)
     return RunSettings(
