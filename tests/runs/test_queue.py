@@ -119,11 +119,13 @@ def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path,
     training = wait_in(tmp_path, "a-training", 1)
     proof = follow(tmp_path, "b-proof", "a-training")
     before = [RunState.STOPPING] if ending is RunState.STOPPED else []
-    move(training, RunState.STARTING, RunState.RUNNING, *before, ending)
+    move(training, RunState.STARTING, RunState.RUNNING, *before)
+    append_state(training, ending, author="test", message="no such model\nin 3 places")
     queue.reconcile_folder(tmp_path)
     history = read_history(proof).history
     assert history.state is RunState.STOPPED
-    assert f"a-training is {ending.value}" in history.message
+    told = f"run a-training, which it follows, {ending.value}: no such model"
+    assert history.message == told
     assert launched == []
 
 

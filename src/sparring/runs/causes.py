@@ -20,6 +20,8 @@ _NO_SPACE = ("No space left on device", "Errno 28", "Disk quota exceeded")
 _NO_MEMORY = ("OutOfMemoryError", "MemoryError", "can't allocate memory", "out of memory")
 # Sparring's errors that a restart may clear. The others are due to the request and would recur.
 _MAY_PASS = ("InfrastructureError", "ServiceFailed", "RunFailed")
+# Those that somebody can clear without a new run.
+_MENDED_OUTSIDE = ("EndpointError", "LauncherFailed", "NotEnoughSpace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,11 @@ def cause_of_failure(result: RankResult, place: str, folder: Path) -> Cause:
     if _is_our_error(error):
         return Cause("refused", message, error in _MAY_PASS, error, code)
     return Cause("exception", f"{message} ({place})", True, error)
+
+
+def can_never_run(error: str) -> bool:
+    """Return whether a run that ended with this error would end with it again when resumed."""
+    return _is_our_error(error) and error not in (*_MAY_PASS, *_MENDED_OUTSIDE)
 
 
 def cause_of_exit(

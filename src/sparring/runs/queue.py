@@ -180,9 +180,11 @@ def _is_blocked(folder: RunFolder, history: History) -> bool:
     if not other.spec.is_file():
         _fail(folder, cause="refused", message=f"run {name}, which it follows, no longer exists")
         return True
-    state = read_history(other).history.state
+    history = read_history(other).history
+    state = history.state
     if state.has_ended and state is not RunState.COMPLETED:
-        message = f"run {name} is {state.value}; this run starts only after it has completed"
+        reason = history.message.partition("\n")[0]
+        message = f"run {name}, which it follows, {state.value}{f': {reason}' if reason else ''}"
         append_state(folder, RunState.STOPPED, author="sparring", exit_code=103, message=message)
     return state is not RunState.COMPLETED
 

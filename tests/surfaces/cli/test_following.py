@@ -83,7 +83,7 @@ def test_a_detached_run_is_named_and_nothing_else_on_standard_output(
     begin(started, owner, detach=True, as_json=False)
     printed = capsys.readouterr()
     assert printed.out == f"{EVAL}\n"
-    assert f"other runs are active: {NEW}" in printed.err
+    assert f"other runs are active: {NEW}; runs on one machine slow each other down" in printed.err
     assert "waiting for room" in printed.err
     assert f"proof of this training: {PROOF}" in printed.err
     begin(started, owner, detach=True, as_json=True)
@@ -171,6 +171,26 @@ def test_a_failure_has_the_runs_error_and_code_and_a_guards_is_not_to_be_resumed
         follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert (raised.value.name, raised.value.exit_code) == ("GuardStop", 104)
     assert str(raised.value) == "collapsed\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("error", "is_resumed"),
+    [
+        ("SettingError", False),
+        ("UnknownModel", False),
+        ("MissingPackage", False),
+        ("InfrastructureError", True),
+        ("NotEnoughSpace", True),
+        ("ZeroDivisionError", True),
+    ],
+)
+def test_only_a_run_that_may_end_otherwise_is_told_how_to_resume(
+    owner: Caller, running: RunFolder, error: str, is_resumed: bool
+) -> None:
+    ended(running, RunState.FAILED, message="no", error=error)()
+    with pytest.raises(RunFailed) as raised:
+        follow(NEW, owner, as_json=False)
+    assert ("run resume" in str(raised.value)) is is_resumed
 
 
 def test_a_proof_that_fails_does_not_fail_the_training(

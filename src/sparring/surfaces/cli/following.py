@@ -15,7 +15,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from sparring.contracts.errors import GuardStop, NotFinished, RunFailed
+from sparring.contracts.errors import NotFinished, RunFailed
 from sparring.contracts.json import SummaryJson
 from sparring.contracts.progress import SlowerThanExpected
 from sparring.operations.operation import Caller
@@ -24,6 +24,7 @@ from sparring.operations.run_views import ListRuns, ResultsQuery, RunQuery, Stat
 from sparring.operations.runs import list_runs, run_results, run_status
 from sparring.operations.starting import Started
 from sparring.run_folder.layout import short_id
+from sparring.runs.causes import can_never_run
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.kind_views import show_results, view_of
 from sparring.surfaces.cli.page import Paragraph, printable, remark, show
@@ -36,7 +37,10 @@ _NO_MESSAGE = "the run ended without a message; `sparring run logs {run}` shows 
 def begin(started: Started, caller: Caller, *, detach: bool, as_json: bool) -> None:
     """Follow a started run to its end, or with `detach` print its id and return."""
     if others := _other_running(started, caller):
-        print(f"other runs are active: {', '.join(others)}", file=sys.stderr)
+        print(
+            f"other runs are active: {', '.join(others)}; runs on one machine slow each other down",
+            file=sys.stderr,
+        )
     if not detach:
         follow(started, caller, as_json=as_json)
         return
@@ -210,9 +214,10 @@ def _activity(status: Status) -> str:
 def _raise_failure(status: Status) -> NoReturn:
     """Raise RunFailed with the message of a stopped or failed run and a hint how to resume it."""
     message = printable(status.message or _NO_MESSAGE.format(run=short_id(status.run)))
-    can_resume = status.error != GuardStop.__name__  # the guard would stop it again
     beat = status.progress or {}
-    if can_resume and (hint := view_of(status.kind).resume_hint(beat, status.run)):
+    if not can_never_run(status.error) and (
+        hint := view_of(status.kind).resume_hint(beat, status.run)
+    ):
         message += f"\n{hint}"
     kind = "Stopped" if status.state is RunState.STOPPED else status.error or "RunFailed"
     raise RunFailed(message, kind, status.exit_code or 100)
