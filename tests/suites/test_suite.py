@@ -85,6 +85,57 @@ def test_a_suite_too_small_for_a_split_says_how_many_cases_it_needs(count, split
         Suite.from_records(records(count)).require(Split(split))
 
 
+def test_a_tiny_suite_says_how_many_cases_it_needs_to_train_and_to_prove():
+    with pytest.raises(SplitTooSmall, match=r"add 38 cases \(58 to prove, too\)"):
+        Suite.from_records(records(2)).require(Split.TRAINING)
+
+
+def test_a_suite_of_one_input_is_told_so_rather_than_to_add_cases():
+    suite = Suite.from_records([{"input": "the same", "n": number} for number in range(80)])
+    with pytest.raises(SplitTooSmall, match=r"^all 80 records have the same input, and"):
+        suite.require(Split.TRAINING)
+    named = [{"input": "Play.", "seed": number, "name": number} for number in range(80)]
+    Suite.from_records(named, id="name").require(Split.TRAINING)
+
+
+def test_a_suite_of_few_inputs_is_told_how_many_differ():
+    suite = Suite.from_records([{"input": f"question {n % 2}", "n": n} for n in range(80)])
+    small = next(split for split in Split if suite.size(split) < 20)
+    with pytest.raises(SplitTooSmall, match="with different inputs: 2 of 80 differ"):
+        suite.require(small)
+
+
+def test_cases_that_differ_only_in_their_expected_outcome_are_found():
+    asked = [{"input": f"Question {n % 40}", "expected": n // 40, "id": n} for n in range(80)]
+    asked[1]["input"] = "question  1"
+    conflicts = Suite.from_records(asked, id="id").conflicts
+    assert (conflicts.cases, conflicts.inputs, conflicts.example) == (80, 40, "0 and 40")
+    assert str(conflicts).startswith(
+        "80 cases contradict each other: 40 inputs have different expected outcomes, first the "
+        "cases 0 and 40; "
+    )
+
+
+@pytest.mark.parametrize(
+    "more", [{"expected": 1}, {}, {"expected": None}], ids=["equal", "absent", "none"]
+)
+def test_cases_with_one_expected_outcome_or_none_contradict_nothing(more):
+    asked = [{"input": "Play.", "id": n, **more} for n in range(3)]
+    assert not Suite.from_records([*asked, {"input": "x", "id": 9}], id="id").conflicts.cases
+
+
+def test_cases_with_other_worlds_contradict_nothing():
+    asked = [{"input": "Play.", "secret": n, "expected": n, "id": n} for n in range(80)]
+    assert not Suite.from_records(asked, id="id").conflicts.cases
+
+
+def test_a_missing_file_of_cases_is_named_with_the_folder_it_was_looked_for_in():
+    with pytest.raises(SuiteError, match=r"^none.jsonl does not exist in the working directory /"):
+        Suite.from_jsonl("none.jsonl")
+    with pytest.raises(SuiteError, match=r"^/none.csv does not exist; give"):
+        Suite.from_csv("/none.csv")
+
+
 def test_given_shares_are_not_adapted():
     shares = {"training": 0.8, "validation": 0.1, "held-out": 0.1}
     suite = Suite.from_records(records(40), shares=shares)

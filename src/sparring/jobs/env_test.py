@@ -125,6 +125,7 @@ class Trial:
         )
         obstacles = list(training_obstacles(task.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
+        self._find_conflicts(task.suite)
         self._count_cases(task.suite)
         measures = self._try(
             "measures",
@@ -168,7 +169,8 @@ class Trial:
     def _count_cases(self, suite: Suite) -> None:
         counts = ", ".join(f"{suite.size(split)} {split.value}" for split in Split)
         too_small = [split for split in Split if suite.size(split) < suite.minimum]
-        if too_small and suite.splitter.is_adapted and Split.VALIDATION not in too_small:
+        can_evaluate = Split.VALIDATION not in too_small and suite.distinct == len(suite)
+        if too_small and suite.splitter.is_adapted and can_evaluate:
             lacking = " and ".join(
                 f"{suite.cases_to_add(split)} more to {_PURPOSES[split]}" for split in too_small
             )
@@ -177,6 +179,10 @@ class Trial:
         self._note("cases", not too_small, counts)
         if too_small:
             self._try("splits", lambda: suite.require(too_small[0]))
+
+    def _find_conflicts(self, suite: Suite) -> None:
+        if suite.conflicts.cases:
+            self._note("expected outcomes", False, str(suite.conflicts))
 
     def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
         """Check that an empty answer can be judged and does not pass every measure."""

@@ -27,12 +27,18 @@ class Records(Protocol):
     def __getitem__(self, number: int) -> Record: ...
 
 
+def missing_file(path: Path, advice: str) -> str:
+    """Return the message about a file that does not exist, with the folder of a relative path."""
+    where = "" if path.is_absolute() else f" in the working directory {Path.cwd()}"
+    return f"{path} does not exist{where}; {advice}"
+
+
 class JsonlRecords:
     """A JSONL file, read by offset. It takes 16 bytes of memory per record of any size."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise SuiteError(f"{path} does not exist; give the path of a JSONL file")
+            raise SuiteError(missing_file(path, "give the path of a JSONL file"))
         self._path = path
         self._offsets: array[int] = array("Q")
         self._lines: array[int] = array("Q")
@@ -137,7 +143,7 @@ def _line(record: Any, number: int, inexact: set[str]) -> bytes:
 def csv_rows(path: Path) -> Iterator[Record]:
     """Yield the rows of a CSV file with a header, as mappings by column."""
     if not path.is_file():
-        raise SuiteError(f"{path} does not exist; give the path of a CSV file with a header")
+        raise SuiteError(missing_file(path, "give the path of a CSV file with a header"))
     with path.open(newline="", encoding="utf-8-sig") as file:
         reader = csv.DictReader(file)
         try:

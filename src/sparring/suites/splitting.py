@@ -145,6 +145,48 @@ def input_digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+class ConflictDetector:
+    """Detects cases that are equal but for their expected outcome: no answer to both is right."""
+
+    def __init__(self) -> None:
+        self._first: dict[bytes, tuple[bytes, str]] = {}
+        self._inputs: set[bytes] = set()
+        self._cases = 0
+        self._example = ""
+
+    def add(self, case_id: str, case_input: Any, others: Mapping[str, Any], expected: Any) -> None:
+        """Record a case; one without an expected outcome contradicts none."""
+        if expected is None:
+            return
+        content = hashlib.sha256(json_line(normal([case_input, others]))).digest()[:16]
+        outcome = hashlib.sha256(json_line(expected)).digest()[:16]
+        first, first_id = self._first.setdefault(content, (outcome, case_id))
+        if first != outcome:
+            self._cases += 1 if content in self._inputs else 2
+            self._inputs.add(content)
+            self._example = self._example or f"{first_id} and {case_id}"
+
+    def found(self) -> Conflicts:
+        """Return what was found."""
+        return Conflicts(self._cases, len(self._inputs), self._example)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Cases that contradict each other, the inputs that they share, and the ids of two of them."""
+
+    cases: int = 0
+    inputs: int = 0
+    example: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"{self.cases} cases contradict each other: {self.inputs} inputs have different "
+            f"expected outcomes, first the cases {self.example}; keep one outcome for each input, "
+            "or tell the cases apart in their input"
+        )
+
+
 class CopyDetector:
     """Detects cases with the same content, but different ids, in different splits. Training on a
     copy of a held-out case would invalidate the proof."""

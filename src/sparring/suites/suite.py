@@ -31,6 +31,8 @@ from sparring.suites.records import (
 )
 from sparring.suites.splitting import (
     SPLIT_NAMES,
+    ConflictDetector,
+    Conflicts,
     CopyDetector,
     Splitter,
     input_digest,
@@ -90,6 +92,7 @@ class Suite:
         self._splits = array("B")
         self._repeats: dict[int, int] = {}
         self.names_splits = False  # whether a record has a split field
+        self.conflicts = Conflicts()
         self.digest = self._index()
 
     # ------------------------------------------------------------------ loading
@@ -256,12 +259,22 @@ class Suite:
         size = self.size(split)
         if size >= self.minimum:
             return
+        if self.distinct == 1 < len(self):
+            raise SplitTooSmall(
+                f"all {len(self)} records have the same input, and equal inputs stay in one split: "
+                "give the cases different inputs, or name their column of ids with id=…"
+            )
         share = self.splitter.share(split)
         remedy = "give records a `split` field, change `shares`"
         if self.names_splits:
             remedy = f"give {self.minimum - size} more records the `split` {split.value}"
         elif self.splitter.is_adapted:
             remedy = f"add {self.cases_to_add(split) or self.minimum - size} cases"
+            to_prove = self.cases_to_add(Split.HELD_OUT)
+            if split is not Split.HELD_OUT and to_prove > self.cases_to_add(split) > 0:
+                remedy += f" ({to_prove} to prove, too)"
+            if self.distinct < len(self):
+                remedy += f", with different inputs: {self.distinct} of {len(self)} differ"
         elif share > 0:
             more = math.ceil((self.minimum - size) / share)
             remedy = f"add about {more} cases (at a share of {share:.0%}), {remedy}"
@@ -288,6 +301,7 @@ class Suite:
             raise SuiteError("the suite has no cases; check the file or the list it comes from")
         digest = hashlib.sha256()
         occurrences: dict[str, int] = {}
+        conflicts = ConflictDetector()
         detector = CopyDetector(
             name
             for name in (self._columns.id, self._columns.split, "split")
@@ -314,8 +328,12 @@ class Suite:
             digest.update(json_line([case_id, split, case_input, expected]))
             if others := self._other_fields(record):
                 digest.update(json_line(others))
+            others.pop("id", None)
+            conflicts.add(self._case_id(case_id, number), case_input, others, expected)
             detector.add(record, case_input, expected, split)
         detector.refuse_copies()
+        self.distinct = len(occurrences)
+        self.conflicts = conflicts.found()
         return digest.hexdigest()
 
     def _other_fields(self, record: Record) -> Table:
@@ -344,9 +362,7 @@ class Suite:
     def _case(self, number: int) -> Case:
         record = self._records[number]
         columns = self._columns
-        case_id = self._id(record, number)
-        if number in self._repeats:
-            case_id = f"{case_id}~{self._repeats[number]}"
+        case_id = self._case_id(self._id(record, number), number)
         case_input = self._input(record, number)
         if isinstance(case_input, list):
             case_input = to_input_items(case_input, f"record {number}")
@@ -358,6 +374,10 @@ class Suite:
             measures=_measure_names(_column_value(record, columns.measures, number), number),
             fields=dict(record),
         )
+
+    def _case_id(self, own: str, number: int) -> str:
+        repeat = self._repeats.get(number)
+        return own if repeat is None else f"{own}~{repeat}"
 
     def _input(self, record: Record, number: int) -> str | list[dict[str, Any]]:
         value = _column_value(record, self._columns.input, number)

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 
 from sparring.contracts.cases import Case, Split
 from sparring.contracts.errors import SuiteError
-from sparring.suites.splitting import Splitter
+from sparring.suites.splitting import Conflicts, Splitter
 from sparring.suites.suite import Suite
 
 _LENGTH = 8
@@ -31,6 +31,8 @@ class _Header:
     splitter: Splitter
     names_splits: bool
     held_out: int
+    distinct: int
+    conflicts: Conflicts
     held_out_questions: frozenset[str]
 
 
@@ -43,6 +45,8 @@ def write_training_view(suite: Suite, file: BinaryIO) -> None:
         suite.splitter,
         suite.names_splits,
         suite.size(Split.HELD_OUT),
+        suite.distinct,
+        suite.conflicts,
         suite.question_digests(Split.HELD_OUT),
     )
     _write(file, header)
@@ -67,6 +71,7 @@ class TrainingView(Suite):
         self.digest = self._header.digest
         self.minimum, self.splitter = self._header.minimum, self._header.splitter
         self.names_splits = self._header.names_splits
+        self.distinct, self.conflicts = self._header.distinct, self._header.conflicts
         splits = tuple(Split)
         size = os.fstat(self._file.fileno()).st_size
         offset = _LENGTH + len(self._block(0))
