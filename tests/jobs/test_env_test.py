@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Literal
 
 import pytest
-from agents import function_tool
 
-from sparring.contracts.cases import Case
 from sparring.contracts.specs import PlaySettings
-from sparring.jobs.env_test import Check, made_up_arguments, try_environment, worked_arguments
+from sparring.jobs.env_test import try_environment
+from sparring.jobs.tool_trial import Check
 
 TALK = """
 from agents import Agent, function_tool
@@ -39,27 +36,6 @@ class Talk(Environment):
     def suite(self):
         return Suite.from_records([{"input": f"question {n}"} for n in range(COUNT)])
 """
-
-
-@function_tool
-def book(
-    day: Literal["monday", "friday"], seats: int, price: float, name: str, window: bool
-) -> str:
-    """Book seats."""
-    return f"{day} {seats} {price} {name} {window}"
-
-
-def test_made_up_arguments_have_the_types_of_the_schema() -> None:
-    assert json.loads(made_up_arguments(book)) == {
-        "day": "monday", "seats": 1, "price": 1.0, "name": "example", "window": True,
-    }  # fmt: skip
-
-
-def test_worked_arguments_are_those_of_the_calls_in_the_case() -> None:
-    call = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
-    case = Case("c", [{"role": "user", "content": "two seats"}, call])
-    assert worked_arguments(case) == {"book": '{"seats": 2}'}
-    assert worked_arguments(Case("c", "two seats")) == {}
 
 
 def tried(folder: Path, tiny_folder: Path, count: int, text: str = TALK) -> dict[str, Check]:
@@ -97,6 +73,28 @@ def test_a_suite_too_small_to_evaluate_ends_the_trial(tmp_path: Path, tiny_folde
     assert not checks["cases"].ok
     assert "add 35 cases" in checks["splits"].detail
     assert "measures" not in checks
+
+
+def test_contradictory_cases_fail_the_trial(tmp_path: Path, tiny_folder: Path) -> None:
+    twice = TALK.replace('{"input": f"question {n}"}', '{"input": f"q {n % 30}", "expected": n}')
+    checks = tried(tmp_path, tiny_folder, 60, twice)
+    assert not checks["expected outcomes"].ok
+    assert checks["expected outcomes"].detail.startswith("60 cases contradict each other: 30 inp")
+
+
+def test_equal_cases_fail_the_trial(tmp_path: Path, tiny_folder: Path) -> None:
+    equal = TALK.replace('f"question {n}"', '"the same"')
+    checks = tried(tmp_path, tiny_folder, 80, equal)
+    assert not checks["splits"].ok
+    assert checks["splits"].detail.startswith("all 80 records have the same input, and equal")
+
+
+def test_a_measure_that_returns_nothing_is_named_with_its_line(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    silence = TALK.replace("    return passed", "    passed")
+    checks = tried(tmp_path, tiny_folder, 60, silence)
+    assert "short (talk.py:13) returned None" in checks["judging an empty answer"].detail
 
 
 def test_an_error_of_the_environment_is_named_with_its_line(

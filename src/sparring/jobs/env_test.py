@@ -1,7 +1,8 @@
 """`python -m sparring.jobs.env_test`: tests the parts of an environment and plays a few cases.
 
 Reads a request from standard input and prints the checks as JSON. The environment's own output
-goes to standard error. Each tool is called once, with a case's worked arguments or made-up ones.
+goes to standard error. Each tool is called, with a case's worked arguments or made-up ones
+(jobs/tool_trial.py).
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,13 @@ from agents import FunctionTool
 
 from sparring.contracts.cases import Case, Split, question_of
 from sparring.contracts.errors import SparringError
-from sparring.contracts.policies import SampleRequest
-from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
-from sparring.contracts.specs import PlaySettings, PolicySpec
+from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
+from sparring.contracts.specs import Limits, PlaySettings, PolicySpec
 from sparring.contracts.verdicts import Judgement, Outcome
 from sparring.environments import Environment
 from sparring.environments.task import Task, read_measures
 from sparring.jobs.environment_opening import opened_without_run
+from sparring.jobs.tool_trial import SHOWN_CHARACTERS, Check, ToolTrial, thread_advice
 from sparring.learning.demonstrations import (
     KnownCases,
     TriedDemonstrations,
@@ -40,7 +41,7 @@ from sparring.player.external_agent import ExternalAgent
 from sparring.player.mcp_servers import has_servers, rollout_servers, tool_names
 from sparring.player.player import as_case_factory
 from sparring.player.trainability import reached_agents, training_obstacles
-from sparring.player.trial_round import longest_cases, play_unjudged, trial_round
+from sparring.player.trial_round import longest_cases, trial_round
 from sparring.player.worlds import end_world, world_tools
 from sparring.policies.families import Family
 from sparring.policies.loading import load_codec, load_policy
@@ -50,48 +51,8 @@ from sparring.sandbox import workspaces
 from sparring.suites import Suite
 from sparring.tracebacks import error_with_line
 
-
-def worked_arguments(case: Case) -> dict[str, str]:
-    """Return the arguments of the worked calls in a case's input, by tool."""
-    if isinstance(case.input, str):
-        return {}
-    calls = [item for item in case.input if item.get("type") == "function_call"]
-    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
-
-
-_MADE_UP: Mapping[str, Any] = {
-    "string": "example", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {},
-}  # fmt: skip
-
-
-def made_up_arguments(tool: FunctionTool) -> str:
-    """Return JSON arguments of the types that the tool's schema declares."""
-    fields = tool.params_json_schema.get("properties", {})
-    arguments = {
-        name: schema["enum"][0]
-        if schema.get("enum")
-        else _MADE_UP.get(str(schema.get("type")), "example")
-        for name, schema in fields.items()
-    }
-    return json.dumps(arguments)
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one test. `is_doubtful` marks a result to look at even if `ok` is true."""
-
-    what: str
-    ok: bool
-    detail: str = ""
-    is_doubtful: bool = False
-
-
-_DONE = Message("assistant", "Done.")
-_AMPLE_TOKENS = 1 << 15
-_SHOWN_CHARACTERS = 60
 _TRIAL_ROUND_CASES = 64
 _PURPOSES = {Split.TRAINING: "train", Split.VALIDATION: "evaluate", Split.HELD_OUT: "prove"}
-_SQLITE_THREAD_ERROR = "SQLite objects created in a thread"
 
 
 class _CannotContinue(Exception):
@@ -220,7 +181,7 @@ class Trial:
             ending = f"{rollout.ending.value.replace('_', ' ')} {rollout.detail}".strip()
             calls = f", {len(rollout.tool_calls)} tool calls" if rollout.tool_calls else ""
             ok = not is_broken and not any(each.cause for each in rollout.judgements)
-            question = " ".join(question_of(rollout.case).split())[:_SHOWN_CHARACTERS]
+            question = " ".join(question_of(rollout.case).split())[:SHOWN_CHARACTERS]
             judged = map(_shown, rollout.judgements)
             self._note(f"plays “{question}”", ok, "; ".join([ending + calls, *judged]))
         if isinstance(task.agent, ExternalAgent):
@@ -254,45 +215,20 @@ class Trial:
         self._note("a tool round can be learned from", not problems, "; ".join(problems))
 
     def _call_tools(self, task: Task, tools: Sequence[Any], case: Case, policy: Any) -> None:
-        """Call each function tool of the agent and its world once, in a scripted rollout. The
-        arguments come from a worked call in the case or are made up; a tool may refuse made-up
-        arguments."""
+        """Call each function tool of the agent and its world. End the trial if one fails: every
+        rollout would meet it."""
         functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
         if not functions:
             return
-        worked = worked_arguments(case)
-        calls = [
-            RequestedCall(
-                f"call-{number}", tool.name, worked.get(tool.name) or made_up_arguments(tool)
-            )
-            for number, tool in enumerate(functions)
-        ]
 
-        def reply(request: SampleRequest) -> Message:
-            turn = request.key.turn
-            return Message("assistant", "", calls=(calls[turn],)) if turn < len(calls) else _DONE
+        def player(script: Script, limits: Limits) -> Player:
+            scripted = ScriptedPolicy(script, policy.codec)
+            return Player(task.agent, scripted, limits=limits, context=task.context)
 
-        limits = replace(
-            self._play.limits(), max_turns=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
-        )
-        player = Player(
-            task.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=task.context
-        )
-        plays = [Play(RolloutKey(0, 0, case.id, 0), case)]
-        for rollout in asyncio.run(play_unjudged(player, plays)):
-            made, cause = rollout.tool_calls, rollout.detail
-            has_broken = rollout.ending is Ending.INFRASTRUCTURE_ERROR
-            for number, call in enumerate(made, 1):
-                raised = has_broken and number == len(made)  # and the SDK passed the error on
-                shown = f"{call.tool}({call.arguments[:_SHOWN_CHARACTERS]})"
-                has_failed = raised or call.failure is not None
-                result = " ".join((cause if raised else call.result).split())
-                must_work = call.tool in worked or _SQLITE_THREAD_ERROR in result
-                short = result[:_SHOWN_CHARACTERS] + _thread_advice(result)
-                self._note(f"calls {shown}", not (has_failed and must_work), short, has_failed)
-            if has_broken and (left := [each.tool for each in calls[len(made) :]]):
-                why = f"not called, because the rollout broke: {', '.join(left)}"
-                self._note("calls the other tools", bool(made), why if made else cause, True)
+        checks = ToolTrial(player, self._play, case).checks(functions)
+        self.checks += checks
+        if not all(each.ok for each in checks):
+            raise _CannotContinue
 
     def _try_demonstrations(self, task: Task) -> None:
         """Play and judge the demonstrations. The tokenizer of the model to be trained counts their
@@ -354,20 +290,13 @@ async def _make_world(task: Task, case: Case) -> Any:
 def _describe(error: Exception) -> str:
     """Return the message of a SparringError; for others, also the type and the line that raised."""
     if isinstance(error, SparringError):
-        return f"{error}{_thread_advice(str(error))}"
+        return f"{error}{thread_advice(str(error))}"
     message = error_with_line(error)
-    return f"{message}{_thread_advice(message)}"
-
-
-def _thread_advice(message: str) -> str:
-    """Return what to do about SQLite's error on threads, if `message` has it."""
-    if _SQLITE_THREAD_ERROR not in message:
-        return ""
-    return "; tools and measures run on threads: use sqlite3.connect(…, check_same_thread=False)"
+    return f"{message}{thread_advice(message)}"
 
 
 def _cause(judgement: Judgement) -> str:
-    return f"{judgement.measure}: {judgement.cause}{_thread_advice(judgement.cause or '')}"
+    return f"{judgement.measure}: {judgement.cause}{thread_advice(judgement.cause or '')}"
 
 
 def _shown(judgement: Judgement) -> str:
@@ -377,7 +306,7 @@ def _shown(judgement: Judgement) -> str:
         return _cause(judgement)
     shown = verdict.outcome.value.replace("_", " ")
     score = f" {verdict.score:g}" if verdict.outcome is Outcome.SCORED else ""
-    reason = " ".join(verdict.reason.split())[:_SHOWN_CHARACTERS]
+    reason = " ".join(verdict.reason.split())[:SHOWN_CHARACTERS]
     return f"{judgement.measure} {shown}{score}: {reason}"
 
 
