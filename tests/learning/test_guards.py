@@ -48,6 +48,22 @@ def test_a_run_that_cannot_get_anywhere_is_stopped_with_cause_and_step(name):
     assert f"guards.{name}=warn" in str(stopped.value)
 
 
+def test_steps_without_a_gradient_are_told_once_before_the_guard_stops_the_run():
+    looking, warnings = watch()
+    dead = {**HEALTHY, **SICK["dead_groups"]}
+    for step in range(1, 9):
+        looking.look(step, dead)
+    assert warnings == [
+        "step 3: no group had a gradient for 3 steps, so nothing was learned; the guard "
+        "dead_groups stops the run after 10; try easier cases, more num_generations, or a warm "
+        "start"
+    ]
+    looking.look(9, HEALTHY)
+    for step in range(10, 14):
+        looking.look(step, dead)
+    assert len(warnings) == 2
+
+
 @pytest.mark.parametrize("name", [name for name in SICK if name != "not_finite"])
 def test_a_step_that_is_well_starts_the_count_again(name):
     needed = getattr(Guards(), name).steps

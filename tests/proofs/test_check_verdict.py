@@ -63,6 +63,37 @@ def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
     )
 
 
+def test_calls_that_are_written_as_text_are_named_with_the_format_of_the_family() -> None:
+    text = 'Sure: {"name": "lookup", "arguments": {"item": "lamp"}}'
+    written = [rollout(text, index=n, reward=0.0) for n in range(16)]
+    told = "the family qwen2.5 reads calls as <tool_call>…</tool_call>"
+    checked = judge(rambling(rollouts=written, call_format=told))
+    note = next(each for each in checked.notes if each.what == "calls without tags")
+    assert note.message == (
+        f"16 of 16 rollouts answer with a tool call as text instead of calling it: {text}; {told}"
+    )
+    called = [rollout(text, index=n, reward=0.0, tools=["lookup"]) for n in range(16)]
+    assert "calls without tags" not in {
+        each.what for each in judge(rambling(rollouts=called)).notes
+    }
+
+
+def test_a_measure_that_nearly_everything_passes_gets_advice() -> None:
+    kept = MeasureVerdict("kept_the_rule", Movement.ALREADY_PASSED, 64, 64, 0.0)
+    played = [rollout("so …", index=n, reward=float(n % 2)) for n in range(16)]
+    learnable = MeasureVerdict("right", Movement.CAN_BE_LEARNED, 64, 9, 0.5)
+    live = [LiveShare(8, 0.5, 0.4, 0.6)]
+    both = rambling(rollouts=played, measures=[kept, learnable], live=live)
+    note = next(each for each in judge(both).notes if each.what == "already passed")
+    assert note.message == (
+        "kept_the_rule already passes (64 of 64 rollouts), so its share of the reward is given for "
+        "nothing"
+    )
+    assert note.advice.startswith("give it weight 0")
+    alone = rambling(rollouts=played, measures=[kept], live=live)
+    assert "already passed" not in {each.what for each in judge(alone).notes}
+
+
 @pytest.mark.parametrize("ending", [Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL])
 def test_calls_that_cannot_be_read_do_not_matter_where_demonstrations_pass(ending: Ending) -> None:
     unreadable = [rollout("x", reward=0.0, ending=ending) for _ in range(16)]

@@ -14,6 +14,7 @@ from sparring.contracts.rollouts import Ending
 from sparring.proofs.null_players import (
     PLAYERS,
     answer_of,
+    example_answers,
     null_rollout,
 )
 
@@ -52,6 +53,26 @@ def test_no_player_without_knowledge_gives_the_expected_answer(
     for name, answer in answers(expected, *others, question="Hello.").items():
         if not BY_NAME[name].knows and answer is not None:
             assert answer.strip() != text.strip()
+
+
+def test_the_answers_of_worked_examples_are_given() -> None:
+    second = [
+        {"role": "user", "content": "What is 3 + 3?"},
+        {"role": "assistant", "content": "Let me see."},
+        {"role": "assistant", "content": "6"},
+        {"role": "user", "content": "What is 2 + 2?"},
+    ]
+
+    def given(items: list[dict[str, Any]], expected: str) -> list[str | None]:
+        case = Case("c", items, expected)
+        names = ("example", "last-example")
+        return [answer_of(BY_NAME[name], case, [case]) for name in names]
+
+    assert given(WORKED, "4") == ["2", None]
+    assert given([*WORKED[:-1], *second], "4") == ["2", "6"]
+    assert given([*WORKED[:-1], *second], "6") == ["2", None]  # right by chance
+    assert example_answers(WORKED[:-1]) == ["2"]
+    assert answers("4")["example"] is None
 
 
 def test_a_player_that_is_right_by_chance_has_no_answer() -> None:

@@ -65,6 +65,11 @@ _CUT_OFF = (
     "all reward may come from rollouts that the token budget cut off, which are masked by "
     "default; try a larger max_completion_length"
 )
+_HINT_STEPS = 3
+_HINT = (
+    "no group had a gradient for {steps} steps, so nothing was learned; the guard dead_groups stops "
+    "the run after"
+)
 _NOTHING_LEFT = (
     "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "
     "the run, or add harder cases to the suite"
@@ -110,10 +115,14 @@ class GuardMonitor:
             if not self._is_bad(name, float(value), guard, row):
                 self._bad_steps[name] = 0
                 self._warned.discard(name)
+                if name == "dead_groups":
+                    self._warned.discard(_HINT)
                 continue
             self._bad_steps[name] += steps if name == "not_finite" else covered
             if self._bad_steps[name] >= guard.steps:
                 self._act(name, guard, step, row)
+            elif name == "dead_groups" and guard.action == "stop":
+                self._hint(guard, step)
 
     @property
     def on_broken_gradients(self) -> Action:
@@ -158,6 +167,14 @@ class GuardMonitor:
         if has_all_failed and has_reward and _CUT_OFF not in self._warned:
             self._warned.add(_CUT_OFF)
             self._warn(f"step {step}: {_CUT_OFF}")
+
+    def _hint(self, guard: Guard, step: int) -> None:
+        """Say that nothing is learned, once, some steps before the guard acts."""
+        dead_steps = self._bad_steps["dead_groups"]
+        if dead_steps >= _HINT_STEPS and _HINT not in self._warned:
+            self._warned.add(_HINT)
+            advice = _RULES["dead_groups"].advice
+            self._warn(f"step {step}: {_HINT.format(steps=dead_steps)} {guard.steps}; try {advice}")
 
     def _act(self, name: str, guard: Guard, step: int, row: Row) -> None:
         rule, bad_steps = _RULES[name], self._bad_steps[name]

@@ -6,6 +6,7 @@ rewarded measures (proofs/learnability.py) and the share of live groups.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _UNPARSABLE = (Ending.UNPARSABLE_CALL, Ending.UNKNOWN_TOOL)
 # Faults of the model, not of a measure. The verdicts on the measures already report them.
 OF_THE_MODEL = (Fault.SATURATED, Fault.NEVER_PASSED)
 _REASON_LENGTH = 120
+_CALL_AS_TEXT = re.compile(r'"name"\s*:\s*".+?"[^"]*"(arguments|parameters)"\s*:', re.S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Facts:
     `live` starts with the planned group size, `measures` with the weakest measure. `planned` is
     the number of rollouts that were planned for the model to be trained. `demonstrations` names
     the source of a warm start, and `shown` states how many of its demonstrations pass.
+    `call_format` says how the model's family reads tool calls.
     """
 
     environment: str = "ENV"
@@ -58,6 +61,7 @@ class Facts:
     others: Sequence[PlayedModel] = ()
     completion_length: int = 0
     has_tools: bool = False
+    call_format: str = ""
     masks_truncated: bool = True
     log: str = "learner"
     demonstrations: str = ""
@@ -76,7 +80,7 @@ class Checked:
 def judge(facts: Facts) -> Checked:
     """Return the verdict: broken or constant if there is a grave note, else that on rewards."""
     notes = [*_obstacles(facts), *_audit_notes(facts), *_cut_short(facts)]
-    extra = [*_tool_notes(facts), *_other_model_notes(facts)]
+    extra = [*_already_passed(facts), *_tool_notes(facts), *_other_model_notes(facts)]
     grave = [note for note in notes if note.is_grave]
     constant = [note for note in grave if note.what == Fault.CONSTANT]
     if grave and len(constant) < len(grave):
@@ -101,6 +105,7 @@ def _obstacles(facts: Facts) -> Iterator[Note]:
             yield Note("nothing played", "no rollout finished in time", is_grave=True)
         return
     yield from _unreadable_calls(facts)
+    yield from _untagged_calls(facts)
     yield from _truncated(facts)
     yield from _failing_tools(facts)
     yield from _unscored(facts)
@@ -121,6 +126,26 @@ def _unreadable_calls(facts: Facts) -> Iterator[Note]:
             "declare it (docs/families.md)",
             _rollout_path(facts, unparsable[0]),
             is_grave=len(unparsable) / count >= _HALF and not facts.shown,
+        )
+
+
+def _untagged_calls(facts: Facts) -> Iterator[Note]:
+    """Yield a note if rollouts answer with the text of a tool call, which nothing called."""
+    untagged = [
+        each
+        for each in facts.rollouts
+        if facts.has_tools and not each.tool_calls and _CALL_AS_TEXT.search(each.answer)
+    ]
+    if untagged and len(untagged) / len(facts.rollouts) > _OFTEN / 2:
+        quoted = " ".join(untagged[0].answer.split())[:_REASON_LENGTH]
+        yield Note(
+            "calls without tags",
+            f"{len(untagged)} of {len(facts.rollouts)} rollouts answer with a tool call as text "
+            f"instead of calling it: {quoted}"
+            + (f"; {facts.call_format}" if facts.call_format else ""),
+            "show worked calls before each case, or start from demonstrations (warm_start); if "
+            "the model has its own call format, declare it (docs/families.md)",
+            _rollout_path(facts, untagged[0]),
         )
 
 
@@ -206,6 +231,20 @@ def _audit_notes(facts: Facts) -> Iterator[Note]:
             each.rollout,
             is_grave=is_grave,
         )
+
+
+def _already_passed(facts: Facts) -> Iterator[Note]:
+    """Yield a note for each measure that nearly every rollout passes: its weight rewards nothing
+    that training could change."""
+    if len(facts.measures) < 2:
+        return
+    for each in facts.measures:
+        if each.movement is Movement.ALREADY_PASSED:
+            yield Note(
+                "already passed",
+                f"{describe(each)}, so its share of the reward is given for nothing",
+                f"{ADVICE[Fault.SATURATED]}; a condition that must hold stays visible so",
+            )
 
 
 def _cut_short(facts: Facts) -> Iterator[Note]:
@@ -304,7 +343,8 @@ def _advice(facts: Facts) -> str:
             more = f"{existing + 1} worked calls before each case instead of {existing}"
         first = f"Show {more}, with other values"
     else:
-        first = "Start with easier cases, or show worked examples"
+        more = "more worked examples" if _worked_calls(facts.rollouts) else "worked examples"
+        first = f"Start with easier cases, or show {more}"
     start = f"`sparring train {name} --warm-start DEMOS.jsonl`"
     return f"{first}; or start from demonstrations: {start}"
 

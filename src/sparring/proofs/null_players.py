@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sparring.contracts.cases import Case, question_of
+from sparring.contracts.cases import Case, examples_before, question_of
 from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
 
 Answer = Callable[[Case, Sequence[Case]], str | None]
@@ -81,6 +81,30 @@ def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
     return f"{fill}{text}{fill}"
 
 
+def example_answers(items: Sequence[Any]) -> list[str]:
+    """Return the final answers of worked examples: the last text of the assistant before each next
+    message of the user, and at the end."""
+    answers: list[str] = []
+    last = ""
+    for item in [*items, {"role": "user"}]:
+        if item.get("role") == "assistant" and isinstance(item.get("content"), str):
+            last = item["content"]
+        elif item.get("role") == "user":
+            answers += [last] if last else []
+            last = ""
+    return answers
+
+
+def _first_example(case: Case, _: Sequence[Case]) -> str | None:
+    return next(iter(example_answers(examples_before(case))), None)
+
+
+def _last_example(case: Case, _: Sequence[Case]) -> str | None:
+    """Return the answer of the last worked example; None if there is only one."""
+    answers = example_answers(examples_before(case))
+    return answers[-1] if len(answers) > 1 else None
+
+
 PLAYERS: tuple[NullPlayer, ...] = (
     NullPlayer("empty", "an empty answer", lambda _case, _all: ""),
     NullPlayer("question", "the question repeated", lambda case, _: question_of(case)),
@@ -89,6 +113,8 @@ PLAYERS: tuple[NullPlayer, ...] = (
     NullPlayer("hollow", "the format of the answer without its content", _hollow),
     NullPlayer("another", "the right answer to another case", _answer_to_another),
     NullPlayer("noise", "the expected value hidden in noise", _in_noise),
+    NullPlayer("example", "the answer of its first worked example", _first_example),
+    NullPlayer("last-example", "the answer of its last worked example", _last_example),
     NullPlayer(
         "expected", "the expected answer", lambda case, _: _as_text(case.expected), knows=True
     ),

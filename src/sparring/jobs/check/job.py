@@ -33,6 +33,7 @@ from sparring.learning.engine import Launched
 from sparring.learning.work import Built, TrainWork, build, load_work
 from sparring.player.external_agent import ExternalAgent
 from sparring.player.trainability import has_tools
+from sparring.policies.families import Family
 from sparring.policies.pretrained import origin_of
 from sparring.policies.round_trip import difference_from, round_trip_problems
 from sparring.proofs.audit import audit
@@ -43,6 +44,7 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import write_summary
 from sparring.threads import run_in_own_loop
 
+_MANY_CONFLICTS = 0.1  # of the cases; a few are noise, from which training still learns
 _NOT_HERE = object()  # unlike None, no value of a setting
 
 
@@ -65,6 +67,7 @@ class CheckJob(Job[CheckSummary]):
         self._failures: list[str] = []
         self._notes: list[Note] = []
         self._agent_model = ""
+        self._call_format = ""
         self._shown = ""
         self._dry = DryRun(spec.dry_steps, on_doing=self._note_dry_step)
         self._trial: _Trial | None = None  # once something is played
@@ -77,7 +80,7 @@ class CheckJob(Job[CheckSummary]):
         model = self._task.agent.model
         self._agent_model = model if isinstance(model, str) else ""
         obstacles = self._task.training_obstacles(self._spec.settings)
-        self._check_splits()
+        self._check_suite()
         auditor = Auditor(self._task.measures, self._task.context)
         try:
             self._try_out(auditor, can_train=not obstacles)
@@ -116,6 +119,7 @@ class CheckJob(Job[CheckSummary]):
             demonstrations=settings.warm_start.source if settings.warm_start else "",
             shown=self._shown,
             has_tools=_has_tools(self._task) or auditor.has_world_tools,
+            call_format=self._call_format,
             masks_truncated=settings.mask_truncated_completions,
         )
 
@@ -187,7 +191,12 @@ class CheckJob(Job[CheckSummary]):
 
     # ------------------------------------------------------------------ before playing
 
-    def _check_splits(self) -> None:
+    def _check_suite(self) -> None:
+        conflicts, count = self._task.suite.conflicts, len(self._task.suite)
+        if conflicts.cases > _MANY_CONFLICTS * count:
+            self._failures.append(str(conflicts))
+        elif conflicts.cases:
+            self._notes.append(Note("expected outcomes", str(conflicts)))
         for split in (Split.TRAINING, Split.HELD_OUT):
             try:
                 self._task.suite.require(split)
@@ -217,6 +226,7 @@ class CheckJob(Job[CheckSummary]):
         inputs = {"suite": task.suite.digest, "cases": len(task.suite), "model": learner.name}
         report_event(self._folder, "inputs", **inputs, **origin_of(learner.tokenizer))
         codec = learner.codec()
+        self._call_format = _call_format(learner.family)
         uses_tools = _has_tools(task) or task.context is not None
         self._failures += [
             f"the chat format of {learner.family.name} does not survive a round trip: "
@@ -305,6 +315,12 @@ class CheckJob(Job[CheckSummary]):
             * self._spec.processes
             * self._spec.nodes,
         )
+
+
+def _call_format(family: Family) -> str:
+    """Return how tool calls must be written, for formats with an opening and a closing tag."""
+    before, after = (str(getattr(family.tool_calls, each, "")) for each in ("open", "close"))
+    return f"the family {family.name} reads calls as {before}…{after}" if before else ""
 
 
 def _has_tools(task: Task) -> bool:
