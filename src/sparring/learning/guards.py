@@ -67,8 +67,8 @@ _CUT_OFF = (
 )
 _HINT_STEPS = 3
 _HINT = (
-    "no group had a gradient for {steps} steps, so nothing was learned; the guard dead_groups stops "
-    "the run after"
+    "no group had a gradient for {steps} steps, so nothing was learned; the guard dead_groups "
+    "stops the run after"
 )
 _NOTHING_LEFT = (
     "every group was solved for {steps} steps: nothing is left to learn from these cases; stop "

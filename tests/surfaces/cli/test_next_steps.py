@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from sparring.contracts.kinds import run_kind
 from sparring.run_folder.files import write_json
 from sparring.surfaces.cli.next_steps import (
     after_check,
@@ -12,6 +16,7 @@ from sparring.surfaces.cli.next_steps import (
     after_init,
     after_look,
     after_proof,
+    after_run,
     after_training,
 )
 from tests.summaries import completing
@@ -89,3 +94,10 @@ def test_a_proof_leads_to_rollouts_that_do_not_spoil_the_next(tmp_path: Path) ->
     )
     on_validation = completing(after_proof)(summary | {"split": "validation"})
     assert on_validation["why it fails"] == command.format("proof-e4fc --player trained")
+
+
+@pytest.mark.parametrize(("run", "kind"), [(CHECK, "check"), (TRAIN, "train"), (PROOF, "prove")])
+def test_every_kind_has_its_next_steps_for_json(run: str, kind: str) -> None:
+    shown = run_kind(kind, "the test").summary.model_validate(summary_of(run))
+    after: dict[str, Any] = {"check": after_check, "train": after_training, "prove": after_proof}
+    assert after_run(kind, summary_of(run)) == after[kind](shown) != {}

@@ -8,6 +8,7 @@ only a terminal has, declared with typer.
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
@@ -99,24 +100,31 @@ def with_request(
 
 
 def shows(
-    operation: Operation[Any, Any], *, exit_code: int = 0, waiting: str = ""
+    operation: Operation[Any, Any],
+    *,
+    exit_code: int = 0,
+    waiting: str = "",
+    then: Callable[[Any], Mapping[str, str]] | None = None,
 ) -> Callable[[Callable[..., Iterable[Part]]], Callable[..., None]]:
     """Return a decorator for a function that returns what is printed of an operation's result,
     which makes it a command. The function gets the result and its own options.
 
     With `exit_code`, the command exits with it if the result is not `ok`. The text `waiting` is
-    shown until the result is there.
+    shown until the result is there. `then` returns the next steps, which JSON carries as `next`.
     """
 
     def declare(render: Callable[..., Iterable[Part]]) -> Callable[..., None]:
         def command(request: Any, caller: Reader, as_json: AsJson, **own: Any) -> None:
             with Console(stderr=True).status(waiting) if waiting else nullcontext():
                 result = operation(request, caller)
+            is_ok = exit_code == 0 or result.ok
             if as_json:
+                if then is not None:
+                    result = {**json.loads(result.model_dump_json()), "next": dict(then(result))}
                 print_json(result)
             else:
                 show(render(result, **own), Console())
-            if exit_code and not result.ok:
+            if not is_ok:
                 raise typer.Exit(exit_code)
 
         _, *options = inspect.signature(render, eval_str=True).parameters.values()

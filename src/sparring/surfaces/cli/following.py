@@ -27,6 +27,7 @@ from sparring.run_folder.layout import short_id
 from sparring.runs.causes import can_never_run
 from sparring.runs.lifecycle import RunState
 from sparring.surfaces.cli.kind_views import show_results, view_of
+from sparring.surfaces.cli.next_steps import after_run
 from sparring.surfaces.cli.page import Paragraph, printable, remark, show
 
 _LINE_SECONDS = 60.0
@@ -87,7 +88,9 @@ def follow(started: Started, caller: Caller, *, as_json: bool, only_looks: bool 
         show_results(status.kind, {**summary, **more})
     proof = _wait_for_proof(started.proof, caller, console) if started.proof else None
     if as_json:
-        print(json.dumps({**summary, "proof": proof} if started.proof else summary))
+        proved = {"proof": proof} if started.proof else {}
+        kind, last = ("prove", proof) if proof else (status.kind, summary)
+        print(json.dumps({**summary, **proved, "next": dict(after_run(kind, last))}))
     elif proof:
         show_results("prove", proof)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from sparring.contracts.cases import Split
+from sparring.contracts.json import SummaryJson
+from sparring.contracts.kinds import run_kind
 from sparring.contracts.summaries import (
     CheckSummary,
     EvalSummary,
@@ -124,3 +127,19 @@ def after_proof(summary: ProveSummary) -> Steps:
     if not summary.is_good:
         steps["train again, longer"] = f"sparring run clone {run} --set max_steps=…"
     return steps
+
+
+_AFTER: Mapping[str, Callable[[Any], Steps]] = {
+    "train": after_training,
+    "eval": after_eval,
+    "check": after_check,
+    "audit": lambda summary: after_look(summary.run),
+    "prove": after_proof,
+    "ship": after_shipment,
+}
+
+
+def after_run(kind: str, summary: SummaryJson) -> Steps:
+    """Return the steps after a run of any kind, for its JSON answer."""
+    entry = run_kind(kind, "the run")
+    return _AFTER[entry.name](entry.summary.model_validate(summary))

@@ -70,7 +70,7 @@ def limits(_: NoArguments, caller: Reader, as_json: AsJson) -> None:
     operator = replace(caller, role=Role.OPERATOR, name="operator")
     shown = show_limits(NoArguments(), operator)
     if as_json:
-        print_json(shown)
+        print_json(shown.model_copy(update={"role": caller.role.name.lower(), "name": caller.name}))
         return
     budget = shown.budget
     rows = [

@@ -110,7 +110,12 @@ def env_show(shown: ShownEnvironment) -> Iterator[Part]:
         yield Grid(heads, rows, texts=heads)
 
 
-@shows(try_environment, exit_code=100, waiting="testing the environment…")
+@shows(
+    try_environment,
+    exit_code=100,
+    waiting="testing the environment…",
+    then=lambda tried: after_env_test(tried.environment) if tried.ok else {},
+)
 def env_test(tried: TriedEnvironment) -> Iterator[Part]:
     """Return the result of each check of an environment."""
     for check in tried.checks:

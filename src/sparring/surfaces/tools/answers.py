@@ -54,6 +54,9 @@ _SIZES = (
 
 
 _PAGE_LINE = _Size(1_000, 300)
+# The reason of a verdict is what an operator acts on, so it is cut last.
+_WHOLE_KEYS = frozenset({"why", "verdict"})
+_REASON = _Size(40, 600)
 
 
 def answer(result: BaseModel, detail: Detail) -> JsonObject:
@@ -165,7 +168,10 @@ def _is_empty(value: Any) -> bool:
 
 def _cut(value: Any, size: _Size) -> Any:
     if isinstance(value, dict):
-        return {name: _cut(each, size) for name, each in value.items()}
+        return {
+            name: _cut(each, _REASON if name in _WHOLE_KEYS else size)
+            for name, each in value.items()
+        }
     if isinstance(value, list):
         return _cut_list(value, size)
     if isinstance(value, str) and len(value) > size.characters:
