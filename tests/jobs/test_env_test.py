@@ -80,6 +80,8 @@ def test_contradictory_cases_fail_the_trial(tmp_path: Path, tiny_folder: Path) -
     checks = tried(tmp_path, tiny_folder, 60, twice)
     assert not checks["expected outcomes"].ok
     assert checks["expected outcomes"].detail.startswith("60 cases contradict each other: 30 inp")
+    worldly = twice + "\n    def world(self, case):\n        return object()\n"
+    assert "expected outcomes" not in tried(tmp_path, tiny_folder, 60, worldly)
 
 
 def test_equal_cases_fail_the_trial(tmp_path: Path, tiny_folder: Path) -> None:

@@ -38,6 +38,7 @@ from sparring.player.trainability import (
 from sparring.policies.families import Family, family_named
 from sparring.sandbox import probe
 from sparring.suites import Suite
+from sparring.suites.splitting import Conflicts
 
 AnyAgent = PlayedAgent | Environment | PlayFunction
 Measures = Sequence[Measure | str | Judge]
@@ -83,6 +84,12 @@ class Task:
             family=environment.family,
             environment=name_of(environment),
         )
+
+    @property
+    def conflicts(self) -> Conflicts:
+        """The cases that contradict each other. There are none with a world or a user, which may
+        tell the model what sets the cases apart."""
+        return Conflicts() if self.context or self.user else self.suite.conflicts
 
     def training_obstacles(self, settings: TrainSettings) -> list[str]:
         """Return why the agent cannot be trained, as far as its objects show; [] if it can."""

@@ -86,7 +86,7 @@ class Trial:
         )
         obstacles = list(training_obstacles(task.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
-        self._find_conflicts(task.suite)
+        self._find_conflicts(task)
         self._count_cases(task.suite)
         measures = self._try(
             "measures",
@@ -141,9 +141,9 @@ class Trial:
         if too_small:
             self._try("splits", lambda: suite.require(too_small[0]))
 
-    def _find_conflicts(self, suite: Suite) -> None:
-        if suite.conflicts.cases:
-            self._note("expected outcomes", False, str(suite.conflicts))
+    def _find_conflicts(self, task: Task) -> None:
+        if task.conflicts.cases:
+            self._note("expected outcomes", False, str(task.conflicts))
 
     def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
         """Check that an empty answer can be judged and does not pass every measure."""

@@ -192,7 +192,7 @@ class CheckJob(Job[CheckSummary]):
     # ------------------------------------------------------------------ before playing
 
     def _check_suite(self) -> None:
-        conflicts, count = self._task.suite.conflicts, len(self._task.suite)
+        conflicts, count = self._task.conflicts, len(self._task.suite)
         if conflicts.cases > _MANY_CONFLICTS * count:
             self._failures.append(str(conflicts))
         elif conflicts.cases:
