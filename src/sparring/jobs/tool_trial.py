@@ -32,7 +32,7 @@ _SQLITE_THREAD_ERROR = "SQLite objects created in a thread"
 _DONE = Message("assistant", "Done.")
 _AMPLE_TOKENS = 1 << 15
 # A tool that needs longer delays every step. A longer tool_timeout says that this is meant.
-_PATIENCE = 15.0
+_DEADLINE = 15.0
 _USUAL_TIMEOUT = PlaySettings().tool_timeout
 # Errors that say that the arguments are at fault, which may be true of made-up ones.
 _ABOUT_ARGUMENTS = re.compile(
@@ -134,15 +134,15 @@ class ToolTrial:
             self.play.limits(),
             max_turns=len(calls) + 1,
             completion_tokens=_AMPLE_TOKENS,
-            tool_timeout=self._patience,
+            tool_timeout=self._timeout,
         )
         plays = [Play(RolloutKey(0, 0, self.case.id, 0), self.case)]
         return asyncio.run(play_unjudged(self.player(reply, limits), plays))[0]
 
     @property
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         seconds = self.play.tool_timeout
-        return min(seconds, _PATIENCE) if seconds <= _USUAL_TIMEOUT else seconds
+        return min(seconds, _DEADLINE) if seconds <= _USUAL_TIMEOUT else seconds
 
     def _judged(self, call: ToolCall, rollout: Rollout, is_worked: bool) -> Check:
         is_last = call is rollout.tool_calls[-1]

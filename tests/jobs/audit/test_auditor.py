@@ -201,3 +201,29 @@ def test_measures_that_cases_name_carry_reward_too() -> None:
     assert auditor.rewarded([]) == {"exact"}
     judged = rollout("x", judgements=(Judgement("polite", failed("no"), 1.0),))
     assert auditor.rewarded([judged]) == {"exact", "polite"}
+
+
+def test_an_answer_of_a_worked_example_that_passes_many_cases_is_found_with_its_rollout() -> None:
+    """Always to refuse is right for every other case; a refund would need a tool."""
+    refusal = "I cannot refund order 3005."
+    shown = [
+        {"role": "user", "content": "Refund order 3005."},
+        {"role": "assistant", "content": refusal},
+    ]
+    cases = [
+        Case(f"c{n}", [*shown, {"role": "user", "content": f"Refund order {n}."}], bool(n % 2))
+        for n in range(8)
+    ]
+
+    def judge(rollout: Rollout) -> Verdict:
+        is_right = "cannot refund" in rollout.answer and rollout.expected
+        return (passed if is_right else failed)("refused or not")
+
+    auditor = Auditor(MeasureSet.of([Measure("right_refund", judge)]))
+    asyncio.run(auditor.play_null(cases))
+    found = [each for each in audit(auditor.observations) if "worked example" in each.message]
+    assert [(each.measure, each.fault) for each in found] == [
+        ("right_refund", Fault.PASSED_BY_NOTHING)
+    ]
+    assert "4 of 8 cases" in found[0].message
+    assert found[0].rollout

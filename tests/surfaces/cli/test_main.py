@@ -109,7 +109,10 @@ def test_options_of_a_training_become_its_settings(shop: Terminal) -> None:
     assert settings["max_completion_length"] == 77  # the environment's own, which nobody changed
 
 
-def test_options_of_an_evaluation_become_its_request(shop: Terminal) -> None:
+def test_options_of_an_evaluation_become_its_request(
+    shop: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KEY", "of-the-server")
     given = ["--model", "m", "--endpoint", "http://a/v1", "--key-variable", "KEY", "--cases", 2]
     run = shop.type("eval", "shop", *given, "--temperature", 0.5, "--detach").out.strip()
     spec = spec_of(callers.owner(), run)

@@ -58,7 +58,8 @@ _COMMANDS = {
     "run logs": "Show the last lines of the log of one of the run's processes.",
     "run stop": "Stop a run; a training run saves a checkpoint first. `run resume` resumes it.",
     "run resume": "Resume a stopped or failed run. Follow an active run; show a completed one.",
-    "run clone": "Start a new run with the settings of another run, some of them changed.",
+    "run clone": "Start a new run with the settings of another run, some of them changed. It "
+    "starts from the beginning, not from a checkpoint.",
     "run report": "Write a run's report: its web view in one HTML file.",
     "run compare": "Compare runs: their settings, curves, and differences case by case.",
     "run delete": "Delete a run that has ended, with its rollouts and weights.",
