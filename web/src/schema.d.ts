@@ -2896,10 +2896,16 @@ export interface components {
             warning: string;
             /**
              * Proof
-             * @description id of the proof that follows this training
+             * @description id of the proof of this training that has not ended or follows it
              * @default
              */
             proof: string;
+            /**
+             * Proof Standing
+             * @description state and time left of that proof
+             * @default
+             */
+            proof_standing: string;
             /**
              * Progress
              * @default null
@@ -3060,11 +3066,17 @@ export interface components {
              */
             rollouts: number;
             /**
-             * Others
-             * @description further models to compare with; default: OpenRouter's, if its key is set
+             * Compare
+             * @description another model that plays the cases, for comparison: MODEL@URL, the name of a model on OpenRouter, or none; default: models on OpenRouter, if OPENROUTER_API_KEY is set
              * @default null
              */
-            others: components["schemas"]["EndpointSpec"][] | null;
+            compare: string[] | null;
+            /**
+             * Key Variable
+             * @description environment variable that holds the key of compared models at a URL; default: OPENAI_API_KEY for OpenAI, OPENROUTER_API_KEY for OpenRouter, no key for other servers
+             * @default null
+             */
+            key_variable: string | null;
             /**
              * Other Cases
              * @description cases that each further model plays
@@ -3351,6 +3363,12 @@ export interface components {
              * @default
              */
             proof: string;
+            /**
+             * Expected Hours
+             * @description hours that the last check expected the training to take
+             * @default null
+             */
+            expected_hours: number | null;
         };
         /**
          * Status
