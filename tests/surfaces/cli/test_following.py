@@ -189,7 +189,7 @@ def test_only_a_run_that_may_end_otherwise_is_told_how_to_resume(
 ) -> None:
     ended(running, RunState.FAILED, message="no", error=error)()
     with pytest.raises(RunFailed) as raised:
-        follow(NEW, owner, as_json=False)
+        follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert ("run resume" in str(raised.value)) is is_resumed
 
 
