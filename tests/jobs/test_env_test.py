@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from agents import function_tool
 
+from sparring import call, worked_example
 from sparring.contracts.cases import Case
 from sparring.contracts.specs import PlaySettings
 from sparring.jobs.env_test import Check, made_up_arguments, try_environment, worked_arguments
@@ -56,10 +58,12 @@ def test_made_up_arguments_have_the_types_of_the_schema() -> None:
 
 
 def test_worked_arguments_are_those_of_the_calls_in_the_case() -> None:
-    call = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
-    case = Case("c", [{"role": "user", "content": "two seats"}, call])
-    assert worked_arguments(case) == {"book": '{"seats": 2}'}
-    assert worked_arguments(Case("c", "two seats")) == {}
+    booked = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
+    case = Case("c", [{"role": "user", "content": "two seats"}, booked])
+    assert worked_arguments((), case) == {"book": '{"seats": 2}'}
+    example = worked_example("?", call("pay", euros=3).returning("paid"), answer="Paid.")
+    assert worked_arguments([example], replace(case, input="two seats")) == {"pay": '{"euros": 3}'}
+    assert worked_arguments((), Case("c", "two seats")) == {}
 
 
 def tried(folder: Path, tiny_folder: Path, count: int, text: str = TALK) -> dict[str, Check]:

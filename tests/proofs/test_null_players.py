@@ -81,6 +81,15 @@ def test_the_hollow_answer_has_the_form_and_not_the_content(expected: Any, hollo
     assert answers(expected)["hollow"] == hollow
 
 
+def test_the_answers_of_worked_examples_are_given_in_turn() -> None:
+    cases = [Case(f"c{n}", f"question {n}", "yes") for n in range(3)]
+    player = BY_NAME["example"]
+    given = [answer_of(player, case, cases, ("I cannot refund it.", "Refunded.")) for case in cases]
+    assert given == ["I cannot refund it.", "Refunded.", "I cannot refund it."]
+    assert answer_of(player, cases[0], cases) is None
+    assert answer_of(player, cases[0], cases, ("yes",)) is None  # right by chance
+
+
 def test_only_a_single_word_is_hidden_in_noise() -> None:
     assert answers(42)["noise"] == "9429"
     assert answers("two words")["noise"] is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Unpack
@@ -20,6 +20,7 @@ from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
 from sparring.contracts.specs import EvalSpec, PlaySettings, PolicySpec, python_target
 from sparring.contracts.summaries import EvalSummary, Proof
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob
 from sparring.jobs.run_job import Attempt, run_job
@@ -81,6 +82,7 @@ def evaluate(
     cases: int | None = None,
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     run: str | None = None,
     show_progress: bool = True,
@@ -90,7 +92,7 @@ def evaluate(
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
     an environment. An environment provides the defaults of suite, measures, weights, context,
-    user and settings.
+    user, examples and settings.
 
     The model is `policy` or, without a policy, loaded from the name `model` or else from the
     agent's model name. If a run named `run` exists, it is resumed; otherwise a new run starts.
@@ -105,6 +107,7 @@ def evaluate(
         weights=weights,
         context=context,
         user=user,
+        examples=examples,
         settings=settings,
     )
     spec = _spec_of(task, model or getattr(policy, "name", None), split, cases, settings)

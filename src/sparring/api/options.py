@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
     from sparring.contracts.training import Guards, SamplingServers, WarmStart
+    from sparring.environments.examples import WorkedExample
     from sparring.player.function_player import RolloutFunction
     from sparring.player.player import ContextFactory
     from sparring.player.sdk_run import UserFunction
@@ -92,6 +93,7 @@ class TrainOptions(LearnOptions, total=False):
     user: UserFunction | None
     rollout_function: RolloutFunction | None
     family: Family | str | None
+    examples: Sequence[WorkedExample] | None
     processes: int | None
     runs: str | Path
     run: str | None

@@ -23,7 +23,9 @@ from sparring.contracts.policies import Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.summaries import TrainSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.environments import load_environment
+from sparring.environments import Environment, load_environment
+from sparring.environments.environment import read_examples
+from sparring.environments.examples import WorkedExample, checked_examples, input_items
 from sparring.environments.task import AnyAgent, Task, as_family, played_agent, read_task
 from sparring.measures import MeasureSet
 from sparring.player import Play, Player
@@ -72,6 +74,7 @@ class TrainResult:
     settings: TrainSettings
     case: Case | None = None
     world: ContextFactory | None = None
+    worked_examples: tuple[WorkedExample, ...] = ()
 
     @classmethod
     def load(
@@ -81,10 +84,11 @@ class TrainResult:
         runs: str | Path = "runs",
         agent: AnyAgent | None = None,
         family: Family | str | None = None,
+        examples: Sequence[WorkedExample] | None = None,
     ) -> Self:
         """Load a training run by its id, or the end of its id, with the weights of its best
         checkpoint, or of its last if none was validated. For a run that was started from Python,
-        pass its `agent`, and its `family` if it declared one."""
+        pass its `agent`, and its `family` and `examples` if it had any."""
         declared = as_family(family)
         folder = _find(Path(runs), run)
         spec = TrainSpec.model_validate(folder.read_spec())
@@ -94,6 +98,9 @@ class TrainResult:
                 f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"
             )
         case, world = None, None
+        worked = () if examples is None else checked_examples(examples, "examples")
+        if isinstance(agent, Environment) and examples is None:
+            worked = read_examples(agent)
         if agent is None:
             if spec.is_from_python:
                 raise InvalidInput(
@@ -105,6 +112,7 @@ class TrainResult:
             task = Task.of_environment(environment, measures=MeasureSet((), {}))
             agent, declared = task.agent, declared or task.family
             case, world = next(task.suite.cases(Split.TRAINING, 1)), task.context
+            worked = task.examples if examples is None else worked
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, played.model, declared)
@@ -120,6 +128,7 @@ class TrainResult:
             settings=spec.settings,
             case=case,
             world=world,
+            worked_examples=worked,
         )
 
     @property
@@ -129,8 +138,10 @@ class TrainResult:
 
     @property
     def examples(self) -> Sequence[Any]:
-        """The input items before the question in the first training case."""
-        return examples_before(self.case) if self.case else ()
+        """The input items before a question: the worked examples, then the earlier messages of the
+        first training case."""
+        before = examples_before(self.case) if self.case else []
+        return [*input_items(self.worked_examples), *before]
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -160,7 +171,7 @@ class TrainResult:
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
         """Return the agent with the trained model, for the SDK's `Runner`. Agents that it hands off
         to use the same model. With `Runner.run(agent, "…", context=world)`, all of them have the
-        tools of `world`. Worked examples are not part of the agent: pass `[*examples, question]`.
+        tools of `world`. The worked examples precede the input of every run, as in training.
         `sampling` defaults to the temperature and token limit of the training."""
         sampling = sampling or Sampling(
             self.settings.temperature, self.settings.max_completion_length
@@ -170,7 +181,8 @@ class TrainResult:
                 f"{self.agent.name} is not an agent of the agents SDK; generate() plays it, and "
                 "save() writes the weights for a server that it can call"
             )
-        return self.agent.clone(model=PolicyModel(self.policy, sampling))
+        examples = input_items(self.worked_examples)
+        return self.agent.clone(model=PolicyModel(self.policy, sampling, examples=examples))
 
     def generate(
         self,
@@ -183,8 +195,8 @@ class TrainResult:
     ) -> str:
         """Return the trained agent's answer, without its thinking. The agent has its instructions,
         its tools and those of `context`, which is by default a new world for `case`. `examples`
-        precede a `prompt` that is a string; a list is used unchanged. An agent behind the gateway
-        is sampled without the penalty."""
+        precede a `prompt` that is a string; only the worked examples precede a list. An agent
+        behind the gateway is sampled without the penalty."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
@@ -291,6 +303,7 @@ class TrainResult:
                 weights=weights,
                 context=context,
                 user=user,
+                examples=self.worked_examples or None,
                 family=getattr(getattr(self.policy, "codec", None), "family", None),
                 settings=self.settings,
             )

@@ -25,6 +25,7 @@ from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.progress import NewLines, duration_text
 from sparring.contracts.specs import PolicySpec, agent_of_target, python_target
 from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
@@ -49,7 +50,7 @@ def train(
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
     an environment. An environment provides the defaults of suite, measures, weights, context,
-    user, family and settings.
+    user, family, examples and settings.
 
     `options` are the arguments of `Trainer` (model, weights, run, …) and the fields of
     `TrainSettings` (max_steps, learning_rate, num_generations, lora, …).
@@ -77,6 +78,7 @@ class Trainer:
         user: UserFunction | None = None,
         rollout_function: RolloutFunction | None = None,
         family: Family | str | None = None,
+        examples: Sequence[WorkedExample] | None = None,
         processes: int | None = None,
         runs: str | Path = "runs",
         run: str | None = None,
@@ -95,10 +97,16 @@ class Trainer:
             context=context,
             user=user,
             family=family,
+            examples=examples,
             settings=self.settings,
         )
         if rollout_function is None:
             task.refuse_untrainable(self.settings)
+        elif task.examples:
+            raise InvalidInput(
+                "a rollout_function makes its own prompts, so the worked examples would not be in "
+                "them; leave out `examples`"
+            )
         spec = _spec_of(task, model, self.settings, launched)
         work = load_work(
             task,
@@ -184,6 +192,7 @@ class Trainer:
             settings=self.settings,
             case=next(self._task.suite.cases(Split.TRAINING, 1)),
             world=self._task.context,
+            worked_examples=self._task.examples,
         )
 
     def _begin(self, *_: object) -> Training:

@@ -24,6 +24,7 @@ from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout,
 from sparring.contracts.specs import PlaySettings, PolicySpec
 from sparring.contracts.verdicts import Judgement, Outcome
 from sparring.environments import Environment
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import Task, read_measures
 from sparring.jobs.environment_opening import opened_without_run
 from sparring.learning.demonstrations import (
@@ -51,12 +52,13 @@ from sparring.suites import Suite
 from sparring.tracebacks import error_with_line
 
 
-def worked_arguments(case: Case) -> dict[str, str]:
-    """Return the arguments of the worked calls in a case's input, by tool."""
-    if isinstance(case.input, str):
-        return {}
-    calls = [item for item in case.input if item.get("type") == "function_call"]
-    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
+def worked_arguments(examples: Sequence[WorkedExample], case: Case) -> dict[str, str]:
+    """Return the arguments of the last call of each tool in the worked examples and in a case's
+    earlier messages, by tool."""
+    worked = {call.tool: call.arguments for example in examples for call in example.calls}
+    items = [] if isinstance(case.input, str) else case.input
+    calls = [item for item in items if item.get("type") == "function_call"]
+    return worked | {str(call.get("name")): str(call.get("arguments")) for call in calls}
 
 
 _MADE_UP: Mapping[str, Any] = {
@@ -242,6 +244,7 @@ class Trial:
             codec,
             longest_cases(list(task.suite.cases(task.suite.first_split(), _TRIAL_ROUND_CASES))),
             context=task.context,
+            examples=task.opening,
             budget=self._play.max_completion_length,
             positions=positions,
         )
@@ -254,7 +257,7 @@ class Trial:
         functions = [tool for tool in tools if isinstance(tool, FunctionTool)]
         if not functions:
             return
-        worked = worked_arguments(case)
+        worked = worked_arguments(task.examples, case)
         calls = [
             RequestedCall(
                 f"call-{number}", tool.name, worked.get(tool.name) or made_up_arguments(tool)
@@ -270,7 +273,11 @@ class Trial:
             self._play.limits(), max_turns=len(calls) + 1, completion_tokens=_AMPLE_TOKENS
         )
         player = Player(
-            task.agent, ScriptedPolicy(reply, policy.codec), limits=limits, context=task.context
+            task.agent,
+            ScriptedPolicy(reply, policy.codec),
+            limits=limits,
+            context=task.context,
+            examples=task.opening,
         )
         plays = [Play(RolloutKey(0, 0, case.id, 0), case)]
         for rollout in asyncio.run(play_unjudged(player, plays)):
@@ -304,7 +311,12 @@ class Trial:
                     limits = replace(limits, completion_tokens=budget)
                 policy = ScriptedPolicy(script, codec)
                 return Player(
-                    task.agent, policy, limits=limits, context=task.context, user=task.user
+                    task.agent,
+                    policy,
+                    limits=limits,
+                    context=task.context,
+                    user=task.user,
+                    examples=task.opening,
                 )
 
             found = from_file(Path(self._demonstrations), KnownCases(task.suite))

@@ -27,6 +27,7 @@ from sparring.run_folder.rollout_log import RolloutLog
 from sparring.suites import Suite
 from tests.rollouts import rollout
 
+_ANSWERS = len(PLAYERS) - 1  # one repeats the answers of worked examples, and there are none
 CASES = [
     Case(f"c{n}", f"Which city is number {n}?", city) for n, city in enumerate(("Rome", "Bonn"))
 ]
@@ -49,7 +50,7 @@ def test_each_answer_is_judged_twice_at_once_and_once_more_in_another_order() ->
     auditor = Auditor(MeasureSet.of([Measure("right", judge)]))
     asyncio.run(auditor.play_null(CASES))
     answers = len(auditor.observations)
-    assert answers == len(PLAYERS) * len(CASES)
+    assert answers == _ANSWERS * len(CASES)
     assert auditor.judged == len(judged) == 3 * answers
     first = judged[: 2 * answers]
     assert first[::2] == first[1::2]
@@ -150,7 +151,7 @@ def test_answers_that_time_does_not_allow_are_counted_as_left_out(
     asyncio.run(auditor.play_null(CASES))
     assert auditor.observations == []
     (message,) = auditor.left_out
-    assert message.startswith(f"0 of {len(PLAYERS) * len(CASES)} answers were judged")
+    assert message.startswith(f"0 of {_ANSWERS * len(CASES)} answers were judged")
 
 
 def test_a_judged_rollout_is_judged_again_by_the_measures_that_judged_it() -> None:
@@ -173,7 +174,7 @@ def test_null_rollouts_are_logged_with_their_rewards_once_per_run(tmp_path: Path
         auditor = Auditor(MeasureSet.of([exact()]))
         asyncio.run(audit_null_players(folder, auditor, training(9), 3))
     records = logged(folder)
-    assert len(records) == len(auditor.observations) == 3 * len(PLAYERS)
+    assert len(records) == len(auditor.observations) == 3 * _ANSWERS
     rewarded = {each["answer"] for each in records if each["reward"] == 1.0}
     assert rewarded == {"0", "4", "8"}
 

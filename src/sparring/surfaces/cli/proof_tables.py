@@ -68,7 +68,7 @@ def show_audit(summary: AuditSummary, console: Console) -> None:
     if any(finding.is_grave for finding in findings):
         verdict += ", some serious"
     scope = f"{', '.join(summary.measures)} made {summary.judgements} judgements of answers "
-    scope += "by up to nine null players, of which two give the expected answer"
+    scope += "by up to ten null players, of which two give the expected answer"
     left_out = summary.left_out
     style = _BAD if findings else _DOUBTFUL if left_out else _GOOD
     console.print(Text.assemble("\n", (verdict, style), f": {scope}"))
