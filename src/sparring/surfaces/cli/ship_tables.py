@@ -32,6 +32,9 @@ def show_shipment(summary: ShipSummary, console: Console) -> None:
         if row.warning:
             line = f"● {row.name}: {row.warning}"
             console.print(Text(printable(line), style="yellow"), soft_wrap=True)
+    if (compared := summary.without_examples) is not None:
+        line = f"the checkpoint's mean reward {compared.sentence}"
+        console.print(Text(printable(line), style="dim"), soft_wrap=True)
     if summary.is_trial:
         console.print(Text("A trial: no folder was written.", style="dim"))
         show_next_steps(after_trial(summary), console)
