@@ -94,10 +94,8 @@ def evaluate(
     an environment. An environment provides the defaults of suite, measures, weights, context,
     user, examples and settings.
 
-    The model is `policy` or, without a policy, loaded from the name `model` or else from the
-    agent's model name. If a run named `run` exists, it is resumed; otherwise a new run starts.
-    `play` takes the fields of `PlaySettings`: num_generations, temperature,
-    max_completion_length, max_turns, …
+    The model is `policy`, else loaded from the name `model` or the agent's model name. A run named
+    `run` is resumed if it exists. `play` takes the fields of `PlaySettings`.
     """
     settings = _settings_of(agent, play)
     task = read_task(

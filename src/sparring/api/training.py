@@ -100,13 +100,7 @@ class Trainer:
             examples=examples,
             settings=self.settings,
         )
-        if rollout_function is None:
-            task.refuse_untrainable(self.settings)
-        elif task.examples:
-            raise InvalidInput(
-                "a rollout_function makes its own prompts, so the worked examples would not be in "
-                "them; leave out `examples`"
-            )
+        _refuse_unsuited(task, self.settings, rollout_function)
         spec = _spec_of(task, model, self.settings, launched)
         work = load_work(
             task,
@@ -125,9 +119,8 @@ class Trainer:
         self._shows_progress = show_progress and launched.rank == 0
         self._bar = progress_bar("training", TimeElapsedColumn(), is_wanted=self._shows_progress)
         self._new_lines = NewLines()
-        should_stop = self._stop.is_set
         self._training = Training(
-            self._attempt, work, launched, on_progress=self._show, should_stop=should_stop
+            self._attempt, work, launched, on_progress=self._show, should_stop=self._stop.is_set
         )
 
     @property
@@ -213,6 +206,18 @@ class Trainer:
         seconds = beat.get("seconds_left")
         left = "" if seconds is None else f"{duration_text(seconds)} left"
         self._bar.update(self._shown, total=beat["steps"], completed=beat["step"], note=left)
+
+
+def _refuse_unsuited(task: Task, settings: TrainSettings, function: RolloutFunction | None) -> None:
+    """Raise an error if the agent cannot be trained, or if a rollout function, which makes its own
+    prompts, would leave out worked examples."""
+    if function is None:
+        task.refuse_untrainable(settings)
+    elif task.examples:
+        raise InvalidInput(
+            "a rollout_function makes its own prompts, so the worked examples would not be in "
+            "them; leave out `examples`"
+        )
 
 
 def _spec_of(task: Task, model: Any, settings: TrainSettings, launched: Launched) -> TrainSpec:

@@ -29,7 +29,7 @@ class WorkedCall:
     """A tool call of a worked example, as `call` returns it. `result` is None until it is made."""
 
     tool: FunctionTool | Callable[..., Any] | str
-    arguments: Mapping[str, Any]
+    arguments: Mapping[str, object]
     result: str | None = None
 
     @property
@@ -62,7 +62,7 @@ class WorkedExample:
         return tuple(made for turn in self.turns for made in turn)
 
 
-def call(tool: FunctionTool | Callable[..., Any] | str, /, **arguments: Any) -> WorkedCall:
+def call(tool: FunctionTool | Callable[..., Any] | str, /, **arguments: object) -> WorkedCall:
     """Return a call of a worked example.
 
     `tool` is a tool of the agents SDK, a function, a method of a world, or a tool's name. Its
@@ -156,7 +156,7 @@ def _made(worked: WorkedCall, question: str) -> ToolCall:
         ) from error
 
 
-async def _result(tool: FunctionTool | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+async def _result(tool: FunctionTool | Callable[..., Any], arguments: Mapping[str, object]) -> str:
     asyncio.get_running_loop().set_default_executor(DaemonThreads(1))  # a hung call is abandoned
     async with asyncio.timeout(_CALL_SECONDS):
         return await call_tool(tool, arguments)

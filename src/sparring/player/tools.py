@@ -224,7 +224,9 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
     return bound
 
 
-async def call_tool(tool: FunctionTool | Callable[..., Any], arguments: Mapping[str, Any]) -> str:
+async def call_tool(
+    tool: FunctionTool | Callable[..., Any], arguments: Mapping[str, object]
+) -> str:
     """Call a tool of the SDK, or a function, outside a rollout and without a context. Return the
     text that a model would read; raise what the tool raises."""
     if isinstance(tool, FunctionTool):

@@ -135,12 +135,12 @@ def unshipped_beginning(conversations: Sequence[EncodedChat], shipped: ShippedAg
         return 0
     shared = 0
     for column in zip(*given, strict=False):
-        if any(_said(each) != _said(column[0]) for each in column):
+        if any(_content_of(each) != _content_of(column[0]) for each in column):
             break
         shared += 1
     return shared
 
 
-def _said(message: Message) -> tuple[object, ...]:
+def _content_of(message: Message) -> tuple[object, ...]:
     """Return what a message says, without its call ids."""
     return (message.role, message.content, [(each.tool, each.arguments) for each in message.calls])
