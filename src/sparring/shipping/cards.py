@@ -52,8 +52,12 @@ def model_card(
         f"# {facts.name}",
         f"{facts.base}, trained with GRPO by Sparring for the environment `{facts.environment}` "
         f"(run {facts.run}, {facts.checkpoint}, {facts.steps} steps).",
-        f"Tools it was trained with: {tools}. `agent.json` has their schemas and the instructions"
-        + (" and the worked examples." if facts.examples else "."),
+        f"Tools it was trained with: {tools}. `agent.json` has their schemas"
+        + (
+            ", the instructions and the worked examples."
+            if facts.examples
+            else " and the instructions."
+        ),
         _proof_paragraph(proof),
         *_examples_paragraph(facts),
         "## Files",

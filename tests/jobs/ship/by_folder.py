@@ -7,7 +7,9 @@ FILE:TOOLS names the file with the tools and, with commas, their names. All else
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import io
 import json
 import re
 import sys
@@ -42,7 +44,8 @@ def answer(lines: str, tools: dict[str, Any], question: str) -> dict[str, Any]:
     """Run the program on one question; return the answer and the calls that led to it."""
     names: dict[str, Any] = {"GIVEN": tools}
     code = lines.replace("TOOLS = {}", "TOOLS = GIVEN").replace('"YOUR QUESTION"', repr(question))
-    exec(code.replace("while True:", "for _ in range(4):"), names)
+    with contextlib.redirect_stdout(io.StringIO()):  # the program prints the answer, too
+        exec(code.replace("while True:", "for _ in range(4):"), names)
     calls = [
         {"tool": call["function"]["name"], "arguments": call["function"]["arguments"]}
         for message in names["messages"][len(names["shipped"]["examples"]) + 2 :]

@@ -44,6 +44,9 @@ def show_shipment(summary: ShipSummary, console: Console) -> None:
         console.print(Text.assemble((f"{program}  ", "dim"), (command, "cyan")), soft_wrap=True)
     console.print(Text("in your agent:", style="dim"))
     console.print(Text(summary.agent_lines, style="cyan"), soft_wrap=True)
+    if compared is not None:
+        line = "send the worked examples before each question, as in how_to_run.md"
+        console.print(Text(line, style="dim"), soft_wrap=True)
     for line in summary.uploads:
         console.print(Text(printable(line), style="dim"), soft_wrap=True)
     show_next_steps(after_shipment(summary), console)
