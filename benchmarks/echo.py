@@ -110,7 +110,8 @@ def shop(coefficient: float, runs: str, **settings: Any) -> Trainer:
         "learning_rate": 3e-4, "validation_cases": 32, "run": f"smollm2-{coefficient}", **settings
     }  # fmt: skip
     return Trainer(
-        Shop().agent(), Shop().suite(), Shop.measures, max_steps=4, num_generations=8,
+        Shop().agent(), Shop().suite(), Shop.measures, examples=Shop().examples, max_steps=4,
+        num_generations=8,
         gradient_accumulation_steps=1, max_completion_length=80, max_turns=3,
         mask_truncated_completions=False, lora=True, dtype="bfloat16",
         echo_coefficient=coefficient, replacement_groups=0, draw_by_difficulty=False,

@@ -24,7 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples" / "shop"))
 
 from shop import Shop, price, stock, weight
-from sparring import Environment, Trainer, evaluate
+from sparring import Environment, Split, Suite, Trainer, evaluate
+from sparring.environments.examples import input_items
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-frameworks" / "langgraph" / "bin" / "python"
@@ -43,7 +44,17 @@ class LangGraphShop(Environment):
         self.url = url  # type: ignore[misc]
 
     def suite(self) -> Any:
-        return Shop().suite()
+        """The cases of the shop, each with its worked examples: the agent makes its own prompts."""
+        shown = input_items(Shop().examples)
+        cases = [case for split in Split for case in Shop().suite().cases(split)]
+        return Suite.from_records(
+            [{**case.fields, "id": case.id, "split": case.split, "right": case.expected}
+             for case in cases],
+            id="id",
+            split="split",
+            input=lambda row: [*shown, {"role": "user", "content": row["question"]}],
+            expected="right",
+        )  # fmt: skip
 
 
 @contextmanager

@@ -30,8 +30,8 @@ from sparring import train
 if __name__ == "__main__":
     shop = Shop()
     result = train(
-        shop.agent(), shop.suite(), shop.measures, max_steps=2, num_generations=8,
-        cases_per_batch=4, gradient_accumulation_steps=1, learning_rate=3e-4,
+        shop.agent(), shop.suite(), shop.measures, examples=shop.examples, max_steps=2,
+        num_generations=8, cases_per_batch=4, gradient_accumulation_steps=1, learning_rate=3e-4,
         max_completion_length=80, max_turns=3, lora=True, validation_cases=0,
         replacement_groups=0, draw_by_difficulty=False, run={run!r}, runs={runs!r},
     )

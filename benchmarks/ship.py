@@ -116,23 +116,26 @@ def _agent_on(address: str, summary: dict[str, Any], target: str) -> dict[str, i
 
     from sparring.contracts.cases import Split
     from sparring.environments import load_environment
+    from sparring.environments.examples import input_items
 
     environment = load_environment(target)
+    shown = input_items(environment.examples)
     cases = list(environment.suite().cases(Split.VALIDATION, CASES))
     lines = summary["agent_lines"].replace("http://127.0.0.1:8080/v1", address)
     names: dict[str, Any] = {"agent": environment.agent(), "AsyncOpenAI": AsyncOpenAI}
     names["OpenAIChatCompletionsModel"] = OpenAIChatCompletionsModel
     exec(lines, names)
-    return {"asked": len(cases), **asyncio.run(_play(names["agent"], cases))}
+    return {"asked": len(cases), **asyncio.run(_play(names["agent"], shown, cases))}
 
 
-async def _play(agent: Any, cases: list[Any]) -> dict[str, int]:
+async def _play(agent: Any, shown: list[Any], cases: list[Any]) -> dict[str, int]:
     from agents import RunConfig, Runner
 
     called = passed = 0
     for case in cases:
         config = RunConfig(tracing_disabled=True)
-        result = await Runner.run(agent, case.input, run_config=config, max_turns=4)
+        question = {"role": "user", "content": case.input}
+        result = await Runner.run(agent, [*shown, question], run_config=config, max_turns=4)
         has_call = any(each.type == "tool_call_item" for each in result.new_items)
         called += has_call
         passed += has_call and str(case.expected) in str(result.final_output)

@@ -2,7 +2,7 @@
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite
+from sparring import Environment, Suite, call, worked_example
 from sparring.measures import numeric, tool_called
 
 
@@ -12,25 +12,18 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-def worked_example(a: int, b: int) -> list[dict[str, str]]:
-    """One sum done right. A small model copies what it sees better than what it is told."""
-    call = f"example_{a}_{b}"
-    arguments = f'{{"a": {a}, "b": {b}}}'
-    return [
-        {"role": "user", "content": f"What is {a} + {b}?"},
-        {"type": "function_call", "call_id": call, "name": "add", "arguments": arguments},
-        {"type": "function_call_output", "call_id": call, "output": str(a + b)},
-        {"role": "assistant", "content": f"{a} + {b} = {a + b}"},
-    ]
-
-
-EXAMPLES = [*worked_example(31, 45), *worked_example(12, 60)]
+# Sums done right: a small model copies what it sees better than what it is told.
+EXAMPLES = [
+    worked_example(f"What is {a} + {b}?", call(add, a=a, b=b), answer=f"{a} + {b} = {a + b}")
+    for a, b in ((31, 45), (12, 60))
+]
 
 
 class Calculator(Environment):
     """Two-digit sums, to be answered with the tool `add`."""
 
     measures = (numeric(), tool_called("add"))
+    examples = EXAMPLES
 
     def agent(self) -> Agent:
         return Agent(
@@ -44,9 +37,6 @@ class Calculator(Environment):
         sums = [(a, b) for a in range(10, 100, 3) for b in range(11, 100, 4)]
         return Suite.from_records(
             [{"a": a, "b": b} for a, b in sums],
-            input=lambda row: [
-                *EXAMPLES,
-                {"role": "user", "content": f"What is {row['a']} + {row['b']}?"},
-            ],
+            input=lambda row: f"What is {row['a']} + {row['b']}?",
             expected=lambda row: row["a"] + row["b"],
         )

@@ -5,7 +5,6 @@ It comes with a small collection of its own, about the stations of a railway. Fo
 question, answer and source (the name of a document, without its ending) a line.
 """
 
-import json
 import re
 import sqlite3
 import threading
@@ -14,15 +13,26 @@ from pathlib import Path
 from agents import Agent
 from pydantic import Field
 
-from sparring import Environment, Suite, failed, measure, passed, tool
+from sparring import Environment, Suite, call, failed, measure, passed, tool, worked_example
 
 STATIONS = Path(__file__).with_name("documents")
-# Questions done right, shown before each case: a small model copies what it sees.
-EXAMPLES = (
-    ("How many lamps are at Rowan Pass?", "lamps Rowan Pass", "Beside it stand 14 lamps."),
-    ("When was Gorse Lane closed?", "Gorse Lane closed", "The halt was closed in 1931."),
-    ("How long is the bridge of Fell Side?", "bridge Fell Side", "Its bridge is 62 metres long."),
-)
+# Questions done right: a small model copies what it sees. No document has their answers, so the
+# results of the searches are stated.
+EXAMPLES = [
+    worked_example(
+        question,
+        call("search", query=query).returning(f"[{source}] {passage}"),
+        answer=f"{number} [{source}]",
+    )
+    for question, query, source, passage, number in (
+        ("How many lamps are at Rowan Pass?", "lamps Rowan Pass",
+         "rowan_pass", "Beside it stand 14 lamps.", 14),
+        ("When was Gorse Lane closed?", "Gorse Lane closed",
+         "gorse_lane", "The halt was closed in 1931.", 1931),
+        ("How long is the bridge of Fell Side?", "bridge Fell Side",
+         "fell_side", "Its bridge is 62 metres long.", 62),
+    )
+]  # fmt: skip
 
 
 class Library:
@@ -96,23 +106,12 @@ def cites_its_source(rollout):
     return passed(f"cites {source}")
 
 
-def worked_example(question: str, query: str, passage: str) -> list[dict[str, str]]:
-    source = "_".join(word.lower() for word in query.split() if word.istitle())
-    answer = re.search(r"\d+", passage).group()
-    call = {"call_id": source, "name": "search", "arguments": json.dumps({"query": query})}
-    return [
-        {"role": "user", "content": question},
-        {"type": "function_call", **call},
-        {"type": "function_call_output", "call_id": source, "output": f"[{source}] {passage}"},
-        {"role": "assistant", "content": f"{answer} [{source}]"},
-    ]
-
-
 class DocumentQA(Environment):
     """Questions over documents, to be answered with the document that says so."""
 
     name = "document_qa"
     measures = (answers, cites_its_source)
+    examples = EXAMPLES
     settings = {"max_completion_length": 256, "max_turns": 3}
 
     class Config(Environment.Config):
@@ -127,10 +126,9 @@ class DocumentQA(Environment):
         )
 
     def suite(self) -> Suite:
-        shown = [turn for example in EXAMPLES for turn in worked_example(*example)]
         return Suite.from_jsonl(
             self.config.folder / "questions.jsonl",
-            input=lambda row: [*shown, {"role": "user", "content": row["question"]}],
+            input="question",
             expected="answer",
             shares={"training": 0.5, "validation": 0.2, "held-out": 0.3},
         )

@@ -5,7 +5,7 @@ import random
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite, failed, measure, passed
+from sparring import Environment, Suite, call, failed, measure, passed, worked_example
 from sparring.measures import numeric
 
 WORDS = """
@@ -46,39 +46,21 @@ def right_specialist(rollout):
     return failed(f"handed off with {', '.join(transfers) or 'nothing'}, not {wanted}")
 
 
-def question(specialist: str, item: str) -> dict[str, str]:
-    return {"role": "user", "content": f"{specialist} of the {item}?"}
+def question(specialist: str, item: str) -> str:
+    return f"{specialist} of the {item}?"
 
 
-def worked_example(specialist: str, item: str) -> list[dict[str, str]]:
-    """A question answered correctly, with the handoff. Small models copy what they see."""
-    number = looked_up(specialist, item)
-    handoff, lookup = f"{specialist}-{item}-handoff", f"{specialist}-{item}-lookup"
-    tool, arguments = f"{specialist}_of", json.dumps({"item": item})
-    return [
-        question(specialist, item),
-        {
-            "type": "function_call",
-            "call_id": handoff,
-            "name": f"transfer_to_{specialist}",
-            "arguments": "{}",
-        },
-        {
-            "type": "function_call_output",
-            "call_id": handoff,
-            "output": json.dumps({"assistant": specialist}),
-        },
-        {"type": "function_call", "call_id": lookup, "name": tool, "arguments": arguments},
-        {"type": "function_call_output", "call_id": lookup, "output": str(number)},
-        {"role": "assistant", "content": f"The {specialist} of the {item} is {number}."},
-    ]
-
-
+# Questions answered correctly, with the handoff, whose result is the SDK's. Small models copy what
+# they see.
 EXAMPLES = [
-    turn
+    worked_example(
+        question(specialist, item),
+        call(f"transfer_to_{specialist}").returning(json.dumps({"assistant": specialist})),
+        call(price_of if specialist == "price" else stock_of, item=item),
+        answer=f"The {specialist} of the {item} is {looked_up(specialist, item)}.",
+    )
     for item in ("mug", "cup")
     for specialist in SPECIALISTS
-    for turn in worked_example(specialist, item)
 ]
 
 
@@ -86,6 +68,7 @@ class FrontDesk(Environment):
     """Questions about price and stock. The desk has no tools; each specialist has one."""
 
     measures = (numeric(), right_specialist)
+    examples = EXAMPLES
     settings = {"max_completion_length": 128, "max_turns": 4, "temperature": 0.7}
 
     def agent(self) -> Agent:
@@ -105,7 +88,8 @@ class FrontDesk(Environment):
     def suite(self) -> Suite:
         return Suite.from_records(
             [{"specialist": each, "item": item} for item in ITEMS for each in SPECIALISTS],
-            input=lambda row: [*EXAMPLES, question(row["specialist"], row["item"])],
+            id=lambda row: f"{row['specialist']} {row['item']}",  # decides the split of a case
+            input=lambda row: question(row["specialist"], row["item"]),
             expected=lambda row: looked_up(row["specialist"], row["item"]),
             shares={"training": 0.5, "validation": 0.2, "held-out": 0.3},
         )

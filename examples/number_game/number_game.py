@@ -3,12 +3,20 @@
 The world keeps the number and counts the guesses; the agent sees neither.
 """
 
-import json
-
 from agents import Agent
 from pydantic import Field
 
-from sparring import Environment, Suite, failed, measure, passed, scored, tool
+from sparring import (
+    Environment,
+    Suite,
+    call,
+    failed,
+    measure,
+    passed,
+    scored,
+    tool,
+    worked_example,
+)
 
 
 class Game:
@@ -61,21 +69,17 @@ def heeded_hints(rollout):
     return scored(share, f"{sensible} of {len(game.guesses)} guesses were still possible")
 
 
-def worked_example(hidden: int, guesses: tuple[int, ...]) -> list[dict[str, str]]:
+def worked_game(hidden: int, guesses: tuple[int, ...]):
     """One game played well. A small model copies what it sees better than what it is told."""
-    turns: list[dict[str, str]] = [{"role": "user", "content": "Find the number from 1 to 8."}]
-    for turn, number in enumerate(guesses):
-        call = f"example_{hidden}_{turn}"
-        told = "yes" if number == hidden else "higher" if number < hidden else "lower"
-        arguments = json.dumps({"number": number})
-        turns += [
-            {"type": "function_call", "call_id": call, "name": "guess", "arguments": arguments},
-            {"type": "function_call_output", "call_id": call, "output": told},
-        ]
-    return [*turns, {"role": "assistant", "content": f"It is {hidden}."}]
+    game = Game(hidden, len(guesses))
+    return worked_example(
+        "Find the number from 1 to 8.",
+        *(call(game.guess, number=number) for number in guesses),
+        answer=f"It is {hidden}.",
+    )
 
 
-EXAMPLES = [*worked_example(6, (4, 6)), *worked_example(3, (4, 2, 3))]
+EXAMPLES = [worked_game(6, (4, 6)), worked_game(3, (4, 2, 3))]
 QUESTIONS = [
     question.replace("WHO", who)
     for who in ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gia", "Hal", "Ines", "Jon")
@@ -91,6 +95,7 @@ class NumberGame(Environment):
 
     name = "number_game"
     measures = (found, heeded_hints)
+    examples = EXAMPLES
     weights = {"heeded_hints": 0.5}
     settings = {"max_turns": 5, "max_completion_length": 256}
 
@@ -112,7 +117,7 @@ class NumberGame(Environment):
                 for hidden in numbers
             ],
             id="id",
-            input=lambda row: [*EXAMPLES, {"role": "user", "content": row["question"]}],
+            input="question",
             expected="hidden",
             shares={"training": 0.6, "validation": 0.2, "held-out": 0.2},
         )  # fmt: skip

@@ -5,7 +5,7 @@ import zlib
 
 from agents import Agent, function_tool
 
-from sparring import Environment, Suite, failed, measure, passed
+from sparring import Environment, Suite, call, failed, measure, passed, worked_example
 from sparring.measures import numeric
 
 WORDS = """
@@ -53,24 +53,22 @@ def right_tool(rollout):
     return failed(f"called {calls}, not {wanted[0]} {wanted[1]}")
 
 
-def worked_example(tool: str, item: str) -> list[dict[str, str]]:
-    """One question done right. A small model copies what it sees better than what it is told."""
-    number, arguments = looked_up(tool, item), json.dumps({"item": item})
-    return [
-        {"role": "user", "content": PHRASES[0].format(tool, item)},
-        {"type": "function_call", "call_id": tool, "name": tool, "arguments": arguments},
-        {"type": "function_call_output", "call_id": tool, "output": str(number)},
-        {"role": "assistant", "content": f"The {tool} of the {item} is {number}."},
-    ]
-
-
-EXAMPLES = [turn for tool in TOOLS for turn in worked_example(tool, "mug")]
+# Questions done right: a small model copies what it sees better than what it is told.
+EXAMPLES = [
+    worked_example(
+        PHRASES[0].format(tool.name, "mug"),
+        call(tool, item="mug"),
+        answer=f"The {tool.name} of the mug is {looked_up(tool.name, 'mug')}.",
+    )
+    for tool in (price, stock, weight)
+]
 
 
 class Shop(Environment):
     """Questions about price, stock and weight, each to be answered with the tool for it."""
 
     measures = (numeric(), right_tool)
+    examples = EXAMPLES
 
     def agent(self) -> Agent:
         return Agent(
@@ -88,7 +86,7 @@ class Shop(Environment):
                 for tool in TOOLS
                 for phrase in PHRASES
             ],
-            input=lambda row: [*EXAMPLES, {"role": "user", "content": row["question"]}],
+            input="question",
             expected=lambda row: looked_up(row["tool"], row["item"]),
             shares={"training": 0.4, "validation": 0.2, "held-out": 0.4},
         )

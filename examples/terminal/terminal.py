@@ -4,11 +4,9 @@ Commands run in a sandbox. The verifier is a measure: it lives in Sparring's own
 at the files when the rollout is over, and its data is nowhere in the sandbox.
 """
 
-import json
-
 from agents import Agent
 
-from sparring import Environment, Suite, failed, measure, passed
+from sparring import Environment, Suite, call, failed, measure, passed, worked_example
 
 COLOURS = ["red", "green", "blue", "grey", "brown", "white", "black", "amber"]
 ANIMALS = ["cat", "dog", "owl", "fox", "bee", "hen", "ant", "bat"]
@@ -53,23 +51,18 @@ def kept_the_rest(rollout):
     return passed("nothing else was touched")
 
 
-def worked_example(task: str, command: str) -> list[dict[str, str]]:
-    """One task done right. A small model copies what it sees better than what it is told."""
-    arguments = json.dumps({"command": command})
-    return [
-        {"role": "user", "content": task},
-        {"type": "function_call", "call_id": task, "name": "run_shell", "arguments": arguments},
-        {"type": "function_call_output", "call_id": task, "output": "(it printed nothing)"},
-        {"role": "assistant", "content": "Done."},
-    ]
-
-
+# Tasks done right: a small model copies what it sees better than what it is told. The commands
+# need a sandbox, so their results are stated.
 EXAMPLES = [
-    *worked_example("Write the word pink into old_elk.txt.", "echo pink > old_elk.txt"),
-    *worked_example("Count the lines of big_yak.log into big_yak.txt.",
-                    "wc -l < big_yak.log > big_yak.txt"),
-    *worked_example("Copy tall_emu.log to tall_emu.txt.", "cp tall_emu.log tall_emu.txt"),
-]  # fmt: skip
+    worked_example(
+        task, call("run_shell", command=command).returning("(it printed nothing)"), answer="Done."
+    )
+    for task, command in (
+        ("Write the word pink into old_elk.txt.", "echo pink > old_elk.txt"),
+        ("Count the lines of big_yak.log into big_yak.txt.", "wc -l < big_yak.log > big_yak.txt"),
+        ("Copy tall_emu.log to tall_emu.txt.", "cp tall_emu.log tall_emu.txt"),
+    )
+]
 
 
 class Terminal(Environment):
@@ -77,6 +70,7 @@ class Terminal(Environment):
 
     needs_sandbox = True
     measures = (did_the_task, kept_the_rest)
+    examples = EXAMPLES
     weights = {"kept_the_rest": 0.2}
     settings = {"max_turns": 2, "max_completion_length": 192}
 
@@ -88,7 +82,7 @@ class Terminal(Environment):
     def suite(self) -> Suite:
         return Suite.from_records(
             tasks(),
-            input=lambda row: [*EXAMPLES, {"role": "user", "content": row["do"]}],
+            input="do",
             expected="text",
             shares={"training": 0.6, "validation": 0.2, "held-out": 0.2},
         )

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from sparring.contracts.verdicts import passed as passed
     from sparring.contracts.verdicts import scored as scored
     from sparring.environments import Environment as Environment
+    from sparring.environments.examples import call as call
+    from sparring.environments.examples import worked_example as worked_example
     from sparring.environments.workspace import Workspace as Workspace
     from sparring.measures import measure as measure
     from sparring.player.worlds import tool as tool
@@ -48,6 +50,7 @@ _NAMES = {  # of each module; type checkers read the imports above instead
     "sparring.contracts.specs": "Service",
     "sparring.contracts.verdicts": "Verdict cannot_tell failed passed scored",
     "sparring.environments": "Environment",
+    "sparring.environments.examples": "call worked_example",
     "sparring.environments.workspace": "Workspace",
     "sparring.measures": "measure",
     "sparring.player.worlds": "tool",

@@ -11,11 +11,12 @@ import pytest
 import torch
 from agents import Agent, Runner, function_tool
 
-from sparring import Suite, TrainResult, tool
+from sparring import Suite, TrainResult, call, tool, worked_example
 from sparring.contracts.errors import (
     InvalidInput,
     RunNotFound,
 )
+from sparring.environments.examples import input_items
 from sparring.policies.transformers_policy import TransformersPolicy
 from sparring.run_folder import RunFolder
 from sparring.run_folder.contents import read_history_rows
@@ -29,19 +30,27 @@ def wait(text: str = "") -> str:
     return text
 
 
-def prompt_tokens(result: TrainResult) -> int:
-    """How long the first prompt is that an answer is sampled from."""
+def first_prompt_ids(result: TrainResult, question: Any = "hello") -> list[int]:
+    """The first prompt that an answer is sampled from."""
     asked = []
     kept = result.policy.sample
 
     async def sample(request: Any) -> Any:
-        asked.append(len(request.prompt))
+        asked.append(list(request.prompt))
         return await kept(request)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result.policy, "sample", sample)
-        result.generate("hello", max_new_tokens=4)
+        result.generate(question, max_new_tokens=4)
     return asked[0]
+
+
+def first_prompt(result: TrainResult, question: Any) -> str:
+    return str(result.tokenizer.decode(first_prompt_ids(result, question)))
+
+
+def prompt_tokens(result: TrainResult) -> int:
+    return len(first_prompt_ids(result))
 
 
 def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
@@ -57,6 +66,12 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
     suite = Suite.from_records([record], minimum_cases=1)
     taught = replace(result, task=replace(result.task, suite=suite))
     assert prompt_tokens(taught) > prompt_tokens(result)
+    example = worked_example("1?", call(wait, text="one"), answer="one")
+    shown_how = replace(result, worked_examples=(example,))
+    assert shown_how.examples == input_items([example])
+    assert first_prompt(shown_how, "hello").count("1?") == 1
+    assert first_prompt(shown_how, [{"role": "user", "content": "hello"}]).count("1?") == 1
+    assert first_prompt(result, [*shown_how.examples, question]).count("1?") == 1
     played = asyncio.run(Runner.run(result.trained_agent(), "hello", max_turns=30))
     assert played.final_output is not None
 

@@ -42,7 +42,7 @@ OTHER = EndpointSpec(base_url="http://localhost/v1", model="large")
 
 
 def test_rollouts_of_all_players_are_counted() -> None:
-    assert SPEC.max_rollouts == 200 * 3 + 4 * 24
+    assert SPEC.max_rollouts == 200 * 3 + 5 * 24
     assert SPEC.model_copy(update={"cases": None}).max_rollouts is None
 
 

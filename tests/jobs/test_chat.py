@@ -16,10 +16,13 @@ from agents.mcp import MCPServer, MCPServerStdio
 from mcp.types import Tool as McpTool
 from rich.console import Console
 
+from sparring import call as worked_call
+from sparring import worked_example
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.specs import PlaySettings
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import Task
 from sparring.jobs.chat import Conversation, ProgramConversation, main, talk
 from sparring.measures import MeasureSet
@@ -102,8 +105,13 @@ class Chat:
     """A conversation with a scripted model, and what the terminal shows of it."""
 
     def __init__(
-        self, codec: ChatCodec, reply: Callable[[str], str], servers: Sequence[MCPServer] = ()
+        self,
+        codec: ChatCodec,
+        reply: Callable[[str], str],
+        servers: Sequence[MCPServer] = (),
+        examples: tuple[WorkedExample, ...] = (),
     ) -> None:
+        self._examples = examples
         self.ended: list[str] = []
         records: list[dict[str, Any]] = [
             {"id": "first", "input": "What is 3 + 4?", "split": "training"},
@@ -124,6 +132,7 @@ class Chat:
             suite=self.suite,
             measures=MeasureSet((), {}),
             context=lambda case: World(case, self.ended),
+            examples=self._examples,
         )
         policy = ScriptedPolicy(self._script, self._codec)
         monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
@@ -166,6 +175,16 @@ def test_the_history_grows_until_new_starts_over_with_the_examples_of_the_next_c
     assert [line.split()[0] for line in out.splitlines() if "so far" in line] == ["1", "2", "2"]
     assert "for example: What is 2 + 2?" in out
     assert chat.ended == ["first", "second"]
+
+
+def test_a_conversation_begins_with_the_worked_examples_of_the_agent(
+    codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = worked_example("What is 1 + 1?", worked_call(add, a=1, b=1), answer="It is 2.")
+    chat = Chat(codecs["qwen3"], counting, examples=(example,))
+    out = chat.shown(monkeypatch, "one", "two", "/new", "three")
+    assert "starts with 4 items of worked examples" in out
+    assert [line.split()[0] for line in out.splitlines() if "so far" in line] == ["3", "4", "4"]
 
 
 def test_a_world_that_cannot_begin_does_not_end_the_chat(

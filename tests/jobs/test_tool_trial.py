@@ -10,6 +10,7 @@ from typing import Literal
 import pytest
 from agents import function_tool
 
+from sparring import call, worked_example
 from sparring.contracts.cases import Case
 from sparring.contracts.specs import PlaySettings
 from sparring.jobs import tool_trial
@@ -74,10 +75,12 @@ def test_made_up_arguments_have_the_types_of_the_schema() -> None:
 
 
 def test_worked_arguments_are_those_of_the_calls_in_the_case() -> None:
-    call = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
-    case = Case("c", [{"role": "user", "content": "two seats"}, call])
-    assert worked_arguments(case) == {"book": '{"seats": 2}'}
-    assert worked_arguments(Case("c", "two seats")) == {}
+    booked = {"type": "function_call", "call_id": "1", "name": "book", "arguments": '{"seats": 2}'}
+    case = Case("c", [{"role": "user", "content": "two seats"}, booked])
+    assert worked_arguments((), case) == {"book": '{"seats": 2}'}
+    example = worked_example("?", call("pay", euros=3).returning("paid"), answer="Paid.")
+    assert worked_arguments([example], Case("c", "two seats")) == {"pay": '{"euros": 3}'}
+    assert worked_arguments((), Case("c", "two seats")) == {}
 
 
 def called(folder: Path, model: Path, body: str, *, examples: str = "[]") -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from array import array
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from agents import (
     ModelTracing,
     RunConfig,
     Runner,
+    SQLiteSession,
     Tool,
     function_tool,
 )
@@ -240,9 +242,18 @@ def turns(family):
     )
 
 
+SHOWN = (
+    {"role": "user", "content": "sort that"},
+    {"type": "function_call", "call_id": "e", "name": "echo", "arguments": '{"text": "that"}'},
+    {"type": "function_call_output", "call_id": "e", "output": "that"},
+    {"role": "assistant", "content": "Sorted."},
+)
+
+
 def played_prompts(said, codec):
     policy = Recording(said, codec)
-    player = Player(crew(), policy, limits=Limits(completion_tokens=100_000, max_turns=10))
+    limits = Limits(completion_tokens=100_000, max_turns=10)
+    player = Player(crew(), policy, limits=limits, examples=SHOWN)
     rollout = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "sort this"))))
     return policy.prompts, rollout
 
@@ -250,7 +261,7 @@ def played_prompts(said, codec):
 def shipped_prompts(said, codec):
     policy = Recording(said, codec)
     agent = crew()
-    agent.model = PolicyModel(policy, Sampling(max_tokens=10_000))
+    agent.model = PolicyModel(policy, Sampling(max_tokens=10_000), examples=SHOWN)
     quiet = RunConfig(tracing_disabled=True)
     asyncio.run(Runner.run(agent, "sort this", max_turns=10, run_config=quiet))
     return policy.prompts
@@ -264,6 +275,58 @@ def test_the_shipped_agent_reads_the_very_tokens_that_it_was_trained_on(codecs, 
     played, rollout = played_prompts(said, codecs[family])
     assert shipped_prompts(said, codecs[family])[: len(played)] == played
     assert rollout.ending.value in ("answered", "turn_limit")
+
+
+def user_texts(prompt, codec):
+    return re.findall(r"<\|im_start\|>user\n([^<]*)<\|im_end\|>", codec.decode(prompt))
+
+
+def test_examples_precede_a_conversation_once_and_no_nested_run(codecs):
+    codec = codecs["qwen3"]
+    ask = written("qwen3", "ask", {"input": "well?"}, (", ", ": "))
+    policy = Recording([ask, "Nested.", "First.", "Second."], codec)
+    nested = Agent(name="nested").as_tool("ask", "Ask it.")
+    model = PolicyModel(policy, Sampling(max_tokens=1_000), examples=SHOWN)
+    agent = Agent(name="a", model=model, tools=[nested])
+    quiet = RunConfig(tracing_disabled=True)
+
+    async def talk():
+        first = await Runner.run(agent, "one", run_config=quiet)
+        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, said, run_config=quiet)
+
+    asyncio.run(talk())
+    shown = [user_texts(prompt, codec)[: 1 + (n != 1)] for n, prompt in enumerate(policy.prompts)]
+    assert shown == [["sort that", "one"], ["well?"], ["sort that", "one"], ["sort that", "one"]]
+    assert codec.decode(policy.prompts[3]).count("sort that") == 1
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_examples_precede_the_history_of_a_session_and_are_not_stored(codecs, is_streamed):
+    codec = codecs["qwen3"]
+    policy = Recording(["First.", "Second."], codec)
+    agent = Agent(name="a", model=PolicyModel(policy, Sampling(), examples=SHOWN))
+    session = SQLiteSession("s")
+    quiet = RunConfig(tracing_disabled=True)
+
+    async def run(text):
+        if is_streamed:
+            async for _ in Runner.run_streamed(
+                agent, text, session=session, run_config=quiet
+            ).stream_events():
+                pass
+        else:
+            await Runner.run(agent, text, session=session, run_config=quiet)
+
+    async def talk():
+        await run("one")
+        await run("two")
+        return await session.get_items()
+
+    stored = asyncio.run(talk())
+    assert [each.get("content") for each in stored if each.get("role") == "user"] == ["one", "two"]
+    assert user_texts(policy.prompts[0], codec) == ["sort that", "one"]
+    assert user_texts(policy.prompts[1], codec) == ["sort that", "one", "two"]
 
 
 def test_a_conversation_goes_on_from_its_own_tokens(codecs):

@@ -112,6 +112,7 @@ def test_the_calculator_is_played_by_token_ids(server, tmp_path):
         environment.agent(),
         environment.suite(),
         environment.measures,
+        examples=environment.examples,
         policy=policy_of(server),
         cases=64,
         max_completion_length=96,

@@ -37,7 +37,7 @@ def test_a_model_that_talks_on_is_shown_how_to_call_before_it_gets_more_tokens()
     assert checked.verdict is CheckVerdict.BROKEN
     assert checked.why.startswith("none of 16 rollouts call a tool, and 16 of 16 rollouts are cut")
     advice = next(note.advice for note in checked.notes if note.what == "truncated")
-    assert advice.startswith("Show two worked calls before each case")
+    assert advice.startswith("Show two worked examples with calls (`examples`)")
     assert "--warm-start DEMOS.jsonl" in advice
 
 

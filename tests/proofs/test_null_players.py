@@ -102,6 +102,17 @@ def test_the_hollow_answer_has_the_form_and_not_the_content(expected: Any, hollo
     assert answers(expected)["hollow"] == hollow
 
 
+def test_the_answers_of_the_first_and_the_last_worked_example_are_given_to_every_case() -> None:
+    case = Case("c", "question", "yes")
+    shown = ("I cannot refund it.", "It is open.", "Refunded.")
+    first, last = BY_NAME["example"], BY_NAME["last-example"]
+    assert answer_of(first, case, [case], shown) == "I cannot refund it."
+    assert answer_of(last, case, [case], shown) == "Refunded."
+    assert answer_of(last, case, [case], shown[:1]) is None
+    assert answer_of(first, case, [case]) is None
+    assert answer_of(first, case, [case], ("yes",)) is None  # right by chance
+
+
 def test_only_a_single_word_is_hidden_in_noise() -> None:
     assert answers(42)["noise"] == "9429"
     assert answers("two words")["noise"] is None

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
-from sparring.shipping.cards import CardFacts, agent_json, model_card, proof_card
-from sparring.shipping.source import Source, read_front_matter
-from tests.shipping.made import conversations_of
+from dataclasses import replace
+
+from sparring.contracts.summaries import ArtefactRow, ExamplesRow, HeldOutRow, ProveSummary
+from sparring.shipping.cards import CardFacts, model_card, proof_card
+from sparring.shipping.source import read_front_matter
 from tests.summaries import complete
 
 FACTS = CardFacts(
@@ -40,8 +41,6 @@ def test_the_model_card_has_the_metadata_that_hubs_read() -> None:
 
 
 def test_a_local_base_is_not_linked_and_an_unproven_model_has_no_results() -> None:
-    from dataclasses import replace
-
     card = model_card(replace(FACTS, is_base_public=False, licence=""), None, [MERGED], "")
     metadata = read_front_matter(card)
     assert "base_model" not in metadata
@@ -62,20 +61,20 @@ def test_the_proof_card_says_what_was_measured_and_what_was_not() -> None:
     assert "**Unproven.**" in proof_card(FACTS, None, [MERGED], None)
 
 
-def test_each_distinct_agent_is_listed_once(source: Source) -> None:
-    content = agent_json(conversations_of(source), "bell")
-    assert [each["instructions"] for each in content["agents"]] == ["", "Let them in, one by one."]
-    assert content["agents"][0]["tools"][0]["function"]["name"] == "ring"
-
-
-def test_instructions_of_held_out_cases_are_not_shipped(source: Source) -> None:
-    conversations = conversations_of(source)
-    secret = {each.case for each in conversations}
-    assert agent_json(conversations, "bell", secret=secret)["agents"] == []
-
-
 def test_the_model_card_says_how_the_files_play() -> None:
     comparison = "merged on held-out cases: a loss is excluded"
     card = model_card(FACTS, PROOF, [MERGED], comparison)
     assert "| merged | 5.0 | 1.0e-06 | – | – | transformers |" in card
     assert f"Each file was verified against the checkpoint. {comparison}." in card
+
+
+def test_the_cards_say_with_how_many_examples_the_figures_were_measured() -> None:
+    facts = replace(FACTS, examples=2)
+    worth = ExamplesRow(examples=2, cases=24, reward=1.0, without=0.0)
+    card = proof_card(facts, PROOF, [MERGED], HELD_OUT, worth)
+    said = "Every figure was measured with the 2 worked examples in `agent.json`"
+    assert said in card
+    assert "without the 2 examples: 0.00, with: 1.00, on 24 validation cases." in card
+    assert said in model_card(facts, PROOF, [MERGED], "")
+    plain = proof_card(FACTS, PROOF, [MERGED], None), model_card(FACTS, PROOF, [MERGED], "")
+    assert not any("example" in card for card in plain)

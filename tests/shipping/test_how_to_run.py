@@ -17,9 +17,11 @@ from sparring.policies.tool_calls import TaggedJson
 from sparring.shipping.how_to_run import (
     Runnable,
     agent_lines,
+    client_lines,
     commands,
     how_to_run,
     is_read_by_llama_cpp,
+    sdk_lines,
     vllm_call_parser,
     vllm_reasoning_parser,
 )
@@ -54,6 +56,27 @@ SHIPPED = Runnable(
     "porter", family_named("qwen3"), "Qwen/Qwen3-0.6B", True, 4096,
     has_adapter=True, has_merged=True, gguf="gguf/porter-q8_0.gguf", has_ollama=True,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("examples", [0, 2])
+@pytest.mark.parametrize("has_tools", [True, False])
+@pytest.mark.parametrize("has_instructions", [True, False])
+def test_the_lines_send_all_that_agent_json_holds(
+    examples: int, has_tools: bool, has_instructions: bool
+) -> None:
+    shipped = replace(
+        SHIPPED, examples=examples, has_tools=has_tools, has_instructions=has_instructions
+    )
+    lines, sdk = client_lines(shipped), sdk_lines(shipped)
+    for each in (lines, sdk):
+        compile(each, "how_to_run.md", "exec")
+        assert each in how_to_run(shipped)
+    assert ('*shipped["examples"]' in lines) == bool(examples) == ("*examples, question" in sdk)
+    assert ('tools=agent["tools"]' in lines) == has_tools
+    assert ('agent["instructions"]' in lines) == has_instructions
+    assert ("The Modelfile does not hold the worked examples" in how_to_run(shipped)) == bool(
+        examples
+    )
 
 
 def test_every_family_has_vllms_parser_of_its_format() -> None:

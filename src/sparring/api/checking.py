@@ -19,6 +19,7 @@ from sparring.api.python_runs import (
 from sparring.api.results import AuditResult, CheckResult
 from sparring.contracts.kinds import AuditSpec, CheckSpec
 from sparring.contracts.summaries import AuditSummary, CheckSummary
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures, default_settings, read_task
 from sparring.jobs.run_job import Ended
 from sparring.player.player import ContextFactory
@@ -44,6 +45,7 @@ def check(
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
     family: Family | str | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     show_progress: bool = True,
     **settings: Unpack[LearnOptions],
@@ -65,6 +67,7 @@ def check(
         context=context,
         user=user,
         family=family,
+        examples=examples,
         settings=planned,
     )
     spec = spec_of(
@@ -95,6 +98,7 @@ def audit(
     cases: int = 8,
     weights: Mapping[str, float] | None = None,
     context: ContextFactory | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     show_progress: bool = True,
     **play: Unpack[PlayOptions],
@@ -104,7 +108,15 @@ def audit(
     No model is loaded. A measure that passes an empty or constant answer rewards doing nothing.
     """
     settings = play_settings(agent, play)
-    task = read_task(agent, suite, measures, weights=weights, context=context, settings=settings)
+    task = read_task(
+        agent,
+        suite,
+        measures,
+        weights=weights,
+        context=context,
+        examples=examples,
+        settings=settings,
+    )
     spec = spec_of(AuditSpec, {**fields_of(task), "play": settings, "cases": cases})
     folder = open_run(Path(runs), None, spec)
     ended: Ended[AuditSummary] = run_here(folder, task, "auditing", show_progress=show_progress)

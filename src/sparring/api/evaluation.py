@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Unpack
 
@@ -24,6 +24,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import EvalSpec, PlaySettings
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.eval.job import EvalJob
 from sparring.jobs.run_job import Attempt
@@ -45,6 +46,7 @@ def evaluate(
     cases: int | None = None,
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     run: str | None = None,
     show_progress: bool = True,
@@ -52,18 +54,20 @@ def evaluate(
 ) -> EvalResult:
     """Play the agent on a split of the suite, and judge every rollout.
 
-    `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
-    an environment. An environment provides the defaults of suite, measures, weights, context,
-    user and settings.
-
-    The model is `policy` or, without a policy, loaded from the name `model` or else from the
-    agent's model name. If a run named `run` exists, it is resumed; otherwise a new run starts.
-    `play` takes the fields of `PlaySettings`: num_generations, temperature,
-    max_completion_length, max_turns, …
+    `agent` is an agent of the SDK, a function `play(case, session)` that runs any other, or an
+    environment, which has the defaults of what is left out. The model is `policy`, else `model` by
+    name, or the agent's. A run named `run` is resumed. `play` are fields of `PlaySettings`.
     """
     settings = play_settings(agent, play)
     task = read_task(
-        agent, suite, measures, weights=weights, context=context, user=user, settings=settings
+        agent,
+        suite,
+        measures,
+        weights=weights,
+        context=context,
+        user=user,
+        examples=examples,
+        settings=settings,
     )
     spec = spec_of(
         EvalSpec,

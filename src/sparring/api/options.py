@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Required, TypedDict
 
 if TYPE_CHECKING:
     from sparring.contracts.training import Guards, SamplingServers, WarmStart
+    from sparring.environments.examples import WorkedExample
     from sparring.player.function_player import RolloutFunction
     from sparring.player.player import ContextFactory
     from sparring.player.sdk_run import UserFunction
@@ -93,6 +94,7 @@ class TrainOptions(LearnOptions, total=False):
     user: UserFunction | None
     rollout_function: RolloutFunction | None
     family: Family | str | None
+    examples: Sequence[WorkedExample] | None
     processes: int | None
     runs: str | Path
     run: str | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sparring.api.python_runs import open_run, run_here, spec_of
@@ -12,6 +12,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.kinds import ProveSpec
 from sparring.contracts.summaries import ProveSummary
 from sparring.environments.environment import name_of
+from sparring.environments.examples import WorkedExample
 from sparring.environments.loading import load_environment
 from sparring.environments.task import AnyAgent, Measures
 from sparring.jobs.run_job import Ended
@@ -37,15 +38,15 @@ def prove(
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
     family: Family | str | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     accept_changes: bool = False,
     show_progress: bool = True,
 ) -> ProofResult:
     """Play the base and the trained model on the same held-out cases, and compare them.
 
-    `run` is the result of a training, or the id or folder of its run. The proof plays the
-    checkpoint named `checkpoint`, by default the best. `also` is the `FILE:NAME` of a second
-    environment, on which the model must not get worse.
+    `run` is the result of a training, or the id or folder of its run. Its `checkpoint`, by default
+    the best, is played. On `also`, the `FILE:NAME` of an environment, it must not get worse.
 
     A run that was started from Python and comes by its id has no agent, suite and measures: pass
     them as to `train(…)`.
@@ -59,6 +60,7 @@ def prove(
         context=context,
         user=user,
         family=family,
+        examples=examples,
         verb="prove",
     )
     spec = spec_of(

@@ -13,6 +13,7 @@ from sparring.api.train_result import TrainingRun, TrainResult
 from sparring.contracts.errors import FaultyArtefact, InvalidInput
 from sparring.contracts.kinds import QUANTIZATIONS, ShipSpec
 from sparring.contracts.summaries import ShipSummary
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures
 from sparring.jobs.run_job import Ended
 from sparring.player.player import ContextFactory
@@ -35,6 +36,7 @@ def ship(
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
     family: Family | str | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     runs: str | Path = "runs",
     accept_changes: bool = False,
     show_progress: bool = True,
@@ -45,10 +47,8 @@ def ship(
 
     `run` is as in `prove(…)`, and `to` is by default `shipped/NAME-ID`. Only a proved checkpoint is
     shipped, unless `unproven` is set. Each artefact must give the prompts and log-probabilities of
-    the checkpoint, or FaultyArtefact is raised, and both play the same cases. `options` are those
-    of `sparring ship`.
-
-    A run that was started from Python and comes by its id needs its agent, suite and measures.
+    the checkpoint, or FaultyArtefact is raised, and both play the same cases. A run that was
+    started from Python and comes by its id needs its agent, suite and measures.
     """
     training = TrainingRun.find(run, Path(runs))
     task = training.task(
@@ -59,6 +59,7 @@ def ship(
         context=context,
         user=user,
         family=family,
+        examples=examples,
         verb="ship",
     )
     _refuse_unknown(options.get("quantizations", ()))

@@ -26,7 +26,9 @@ from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import agent_of_target
 from sparring.contracts.summaries import TrainSummary
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.environments import load_environment
+from sparring.environments import Environment, load_environment
+from sparring.environments.environment import read_examples
+from sparring.environments.examples import WorkedExample, checked_examples, input_items
 from sparring.environments.task import (
     AnyAgent,
     Measures,
@@ -76,6 +78,7 @@ class TrainResult(Result[TrainSummary]):
     policy: TokenPolicy
     settings: TrainSettings
     task: Task | None = None
+    worked_examples: tuple[WorkedExample, ...] = ()
 
     @classmethod
     def load(
@@ -85,10 +88,11 @@ class TrainResult(Result[TrainSummary]):
         runs: str | Path = "runs",
         agent: AnyAgent | None = None,
         family: Family | str | None = None,
+        examples: Sequence[WorkedExample] | None = None,
     ) -> Self:
         """Load a training run by its id, or the end of its id, with the weights of its best
         checkpoint, or of its last if none was validated. For a run that was started from Python,
-        pass its `agent`, and its `family` if it declared one."""
+        pass its `agent`, and its `family` and `examples` if it had any."""
         declared = as_family(family)
         folder = _find(Path(runs), run)
         spec = TrainSpec.model_validate(folder.read_spec())
@@ -98,6 +102,9 @@ class TrainResult(Result[TrainSummary]):
                 f"run {folder.id} has not ended with a checkpoint yet; wait for it, or resume it"
             )
         task = None
+        worked = () if examples is None else checked_examples(examples, "examples")
+        if isinstance(agent, Environment) and examples is None:
+            worked = read_examples(agent)
         if agent is None:
             if spec.is_from_python:
                 raise InvalidInput(
@@ -108,6 +115,7 @@ class TrainResult(Result[TrainSummary]):
             environment.is_unsandboxed = spec.settings.unsandboxed
             task = Task.of_environment(environment, measures=MeasureSet((), {}))
             agent, declared = task.agent, declared or task.family
+            worked = task.examples if examples is None else worked
         played = played_agent(agent)
         weights = spec.policy.model_copy(update={"model": str(chosen.path)})
         policy = load_policy(weights, played.model, declared)
@@ -122,6 +130,7 @@ class TrainResult(Result[TrainSummary]):
             policy=policy,
             settings=spec.settings,
             task=task,
+            worked_examples=worked,
         )
 
     @cached_property
@@ -131,8 +140,10 @@ class TrainResult(Result[TrainSummary]):
 
     @property
     def examples(self) -> Sequence[Any]:
-        """The input items before the question in the first training case."""
-        return examples_before(self.case) if self.case else ()
+        """The input items before a question: the worked examples, then the earlier messages of the
+        first training case."""
+        before = examples_before(self.case) if self.case else []
+        return [*input_items(self.worked_examples), *before]
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -177,7 +188,7 @@ class TrainResult(Result[TrainSummary]):
     def trained_agent(self, sampling: Sampling | None = None) -> Agent[Any]:
         """Return the agent with the trained model, for the SDK's `Runner`. Agents that it hands off
         to use the same model. With `Runner.run(agent, "…", context=world)`, all of them have the
-        tools of `world`. Worked examples are not part of the agent: pass `[*examples, question]`.
+        tools of `world`. The worked examples precede the input of every run, as in training.
         `sampling` defaults to the temperature and token limit of the training."""
         sampling = sampling or Sampling(
             self.settings.temperature, self.settings.max_completion_length
@@ -187,7 +198,8 @@ class TrainResult(Result[TrainSummary]):
                 f"{self.agent.name} is not an agent of the agents SDK; generate() plays it, and "
                 "save() writes the weights for a server that it can call"
             )
-        return self.agent.clone(model=PolicyModel(self.policy, sampling))
+        examples = input_items(self.worked_examples)
+        return self.agent.clone(model=PolicyModel(self.policy, sampling, examples=examples))
 
     def generate(
         self,
@@ -200,8 +212,8 @@ class TrainResult(Result[TrainSummary]):
     ) -> str:
         """Return the trained agent's answer, without its thinking. The agent has its instructions,
         its tools and those of `context`, which is by default a new world for `case`. `examples`
-        precede a `prompt` that is a string; a list is used unchanged. An agent behind the gateway
-        is sampled without the penalty."""
+        precede a `prompt` that is a string; only the worked examples precede a list. An agent
+        behind the gateway is sampled without the penalty."""
         if isinstance(prompt, str):
             prompt = [*self.examples, {"role": "user", "content": prompt}]
         if isinstance(self.agent, ExternalAgent):
@@ -318,6 +330,7 @@ class TrainingRun:
         context: ContextFactory | None,
         user: UserFunction | None,
         family: Family | str | None,
+        examples: Sequence[WorkedExample] | None,
         verb: str,
     ) -> Task | None:
         """Return what the trained model plays; None if the environment's file has it. Raises
@@ -333,6 +346,7 @@ class TrainingRun:
                 context=context,
                 user=user,
                 family=family,
+                examples=examples,
                 settings=self.spec.settings,
             )
         if self.known_task is None:

@@ -30,6 +30,7 @@ from sparring.contracts.errors import InvalidInput, SettingError
 from sparring.contracts.policies import TokenPolicy
 from sparring.contracts.progress import NewLines, left_text
 from sparring.contracts.training import TrainSettings, TrainSpec
+from sparring.environments.examples import WorkedExample
 from sparring.environments.task import AnyAgent, Measures, Task, default_settings, read_task
 from sparring.jobs.run_job import run_job
 from sparring.jobs.train.training import Training
@@ -54,7 +55,7 @@ def train(
 
     `agent` is an agent of the SDK, a function `play(case, session)` that runs any other agent, or
     an environment. An environment provides the defaults of suite, measures, weights, context,
-    user, family and settings.
+    user, family, examples and settings.
 
     `options` are the arguments of `Trainer` (model, weights, run, …) and the fields of
     `TrainSettings` (max_steps, learning_rate, num_generations, lora, …).
@@ -82,6 +83,7 @@ class Trainer:
         user: UserFunction | None = None,
         rollout_function: RolloutFunction | None = None,
         family: Family | str | None = None,
+        examples: Sequence[WorkedExample] | None = None,
         processes: int | None = None,
         runs: str | Path = "runs",
         run: str | None = None,
@@ -100,10 +102,10 @@ class Trainer:
             context=context,
             user=user,
             family=family,
+            examples=examples,
             settings=self.settings,
         )
-        if rollout_function is None:
-            task.refuse_untrainable(self.settings)
+        _refuse_unsuited(task, self.settings, rollout_function)
         spec = _spec_of(task, model, self.settings, launched)
         work = load_work(
             task,
@@ -122,9 +124,8 @@ class Trainer:
         self._shows_progress = show_progress and launched.rank == 0
         self._bar = progress_bar("training", TimeElapsedColumn(), is_wanted=self._shows_progress)
         self._new_lines = NewLines()
-        should_stop = self._stop.is_set
         self._training = Training(
-            self._attempt, work, launched, on_progress=self._show, should_stop=should_stop
+            self._attempt, work, launched, on_progress=self._show, should_stop=self._stop.is_set
         )
 
     @property
@@ -189,6 +190,7 @@ class Trainer:
             policy=self.policy,
             settings=self.settings,
             task=self._task,
+            worked_examples=self._task.examples,
         )
 
     def _begin(self, *_: object) -> Training:
@@ -211,6 +213,18 @@ class Trainer:
             total=beat["steps"],
             completed=beat["step"],
             note=left_text(beat.get("seconds_left")),
+        )
+
+
+def _refuse_unsuited(task: Task, settings: TrainSettings, function: RolloutFunction | None) -> None:
+    """Raise an error if the agent cannot be trained, or if a rollout function, which makes its own
+    prompts, would leave out worked examples."""
+    if function is None:
+        task.refuse_untrainable(settings)
+    elif task.examples:
+        raise InvalidInput(
+            "a rollout_function makes its own prompts, so the worked examples would not be in "
+            "them; leave out `examples`"
         )
 
 

@@ -212,12 +212,12 @@ class ShipSpec(PlaySpec):
 
     @property
     def max_validation_plays(self) -> int:
-        """How often the validation cases are played: once by the checkpoint, once by each artefact,
-        and once more on each other server."""
+        """How often the validation cases are played: once by the checkpoint, once more by it
+        without worked examples, once by each artefact, and once more on each other server."""
         forms = self.forms or (Form.ADAPTER, Form.MERGED, Form.GGUF)
         folders = sum(form in (Form.ADAPTER, Form.MERGED) for form in forms)
         files = len(self.quantizations) if {Form.GGUF, Form.OLLAMA} & set(forms) else 0
-        return 1 + folders * (2 if self.vllm else 1) + files + self.register_with_ollama
+        return 2 + folders * (2 if self.vllm else 1) + files + self.register_with_ollama
 
 
 @dataclass(frozen=True, slots=True)

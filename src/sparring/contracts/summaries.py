@@ -549,6 +549,25 @@ class HeldOutRow(Equivalence):
     against_base: str
 
 
+class ExamplesRow(SummaryPart):
+    """What the agent's worked examples are worth: the mean rewards of the checkpoint on the same
+    validation cases, with them and without."""
+
+    examples: int
+    cases: int
+    reward: Number | None
+    without: Number | None
+
+    @property
+    def sentence(self) -> str:
+        """The comparison in words, to follow a subject."""
+        shown = "the worked example" if self.examples == 1 else f"the {self.examples} examples"
+        reward, without = (
+            "no score" if each is None else f"{each:.2f}" for each in (self.reward, self.without)
+        )
+        return f"without {shown}: {without}, with: {reward}, on {self.cases} validation cases"
+
+
 class ArtefactRow(SummaryPart):
     """One file or folder that was shipped, and how it was verified. `learned` is the distance
     between checkpoint and base, `servers` the play on further servers."""
@@ -596,6 +615,7 @@ class ShipSummary(Summary):
     warnings: tuple[str, ...]
     artefacts: tuple[ArtefactRow, ...]
     held_out: HeldOutRow | None
+    without_examples: ExamplesRow | None = None
     commands: dict[str, str]
     agent_lines: str
     uploads: tuple[str, ...]

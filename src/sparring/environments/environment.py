@@ -20,6 +20,7 @@ from sparring.suites import Suite
 from sparring.tracebacks import line_that_raised
 
 if TYPE_CHECKING:
+    from sparring.environments.examples import WorkedExample
     from sparring.environments.workspace import Workspace
     from sparring.gateway import ModelCall, Session
     from sparring.player.external_agent import PlayedAgent
@@ -136,6 +137,13 @@ class Environment:
         """Add HOST:PORT of running services, by name."""
         self._addresses.update(addresses)
 
+    @property
+    def examples(self) -> Sequence[WorkedExample]:
+        """Worked examples (`worked_example`), which are part of the agent: every prompt begins with
+        them, before the case's input. A list is an attribute of the class; a property may read
+        `self.config`."""
+        return ()
+
     @classmethod
     def _parse_config(cls, values: Mapping[str, Any]) -> BaseModel:
         try:
@@ -239,6 +247,18 @@ def read_suite(environment: Environment) -> Suite:
             "make one with Suite.from_records([{'input': …, 'expected': …}])"
         )
     return suite
+
+
+def read_examples(environment: Environment) -> tuple[WorkedExample, ...]:
+    """Return the environment's worked examples, or raise InvalidInput with the line that failed."""
+    from sparring.environments.examples import checked_examples
+
+    def examples() -> tuple[WorkedExample, ...]:
+        name = f"{type(environment).__name__}.examples"
+        return checked_examples(environment.examples, name)
+
+    found: tuple[WorkedExample, ...] = _call(environment, examples)
+    return found
 
 
 def _file_of(environment: Environment) -> Path | None:

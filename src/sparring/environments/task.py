@@ -13,6 +13,7 @@ from typing import Any, Self
 from agents import Agent, FunctionTool
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import Policy
 from sparring.contracts.specs import PlaySettings
 from sparring.contracts.training import TrainSettings
@@ -21,12 +22,15 @@ from sparring.environments.environment import (
     listed,
     name_of,
     read_agent,
+    read_examples,
     read_suite,
 )
+from sparring.environments.examples import WorkedExample, checked_examples, input_items
 from sparring.gateway.agents import FunctionProgram, GatewayAgent, PlayFunction
 from sparring.measures import MeasureSet
 from sparring.measures.declaration import Judge, Measure
 from sparring.measures.reward_functions import Batch
+from sparring.player.conversation import Reframe
 from sparring.player.external_agent import ExternalAgent, PlayedAgent
 from sparring.player.player import ContextFactory, Player
 from sparring.player.sdk_run import UserFunction
@@ -48,8 +52,9 @@ Measures = Sequence[Measure | str | Judge]
 class Task:
     """What is played and judged: an agent with its cases, measures, world, user and chat format.
 
-    `environment` is the name of the environment, if it comes from one. `digest` identifies the
-    agent of a run that was started from Python; the run is not resumed with another agent.
+    `examples` are part of the agent: every prompt begins with them. `environment` is the name of
+    the environment, if it comes from one. `digest` identifies the agent of a run that was started
+    from Python; the run is not resumed with another agent.
     """
 
     agent: PlayedAgent
@@ -58,8 +63,17 @@ class Task:
     context: ContextFactory | None = None
     user: UserFunction | None = None
     family: Family | None = None
+    examples: tuple[WorkedExample, ...] = ()
     environment: str = ""
     digest: str = ""
+
+    def __post_init__(self) -> None:
+        if self.examples and isinstance(self.agent, ExternalAgent):
+            raise InvalidInput(
+                f"{self.agent.name} has worked examples, but an agent behind play, command or url "
+                "makes its own prompts; remove `examples`, and put them into the messages that it "
+                "sends"
+            )
 
     @classmethod
     def of_environment(
@@ -83,6 +97,7 @@ class Task:
             user=environment.user if kind.user is not Environment.user else None,
             family=environment.family,
             environment=name_of(environment),
+            examples=read_examples(environment),
         )
 
     @property
@@ -96,8 +111,27 @@ class Task:
         named = settings.train_agents
         return list(dict.fromkeys(training_obstacles(self.agent, settings.temperature, named)))
 
-    def player(self, policy: Policy, play: PlaySettings) -> Player:
-        """Return a player of the agent with this model, with the limits of `play`."""
+    @property
+    def opening(self) -> list[JsonObject]:
+        """The worked examples as input items, which every case's input begins with."""
+        return input_items(self.examples)
+
+    @property
+    def answers_shown(self) -> list[str]:
+        """The answers of the worked examples."""
+        return [each.answer for each in self.examples]
+
+    def player(
+        self,
+        policy: Policy,
+        play: PlaySettings,
+        *,
+        opening: Sequence[JsonObject] | None = None,
+        reframe: Reframe | None = None,
+    ) -> Player:
+        """Return a player of the agent with this model, with the limits of `play`. `opening`
+        replaces the worked examples, and `reframe` instructions and tool schemas, in its
+        prompts."""
         return Player(
             self.agent,
             policy,
@@ -105,6 +139,8 @@ class Task:
             temperature=play.temperature,
             context=self.context,
             user=self.user,
+            examples=self.opening if opening is None else opening,
+            reframe=reframe,
         )
 
     def refuse_untrainable(self, settings: TrainSettings) -> None:
@@ -132,12 +168,14 @@ def read_task(
     context: ContextFactory | None = None,
     user: UserFunction | None = None,
     family: Family | str | None = None,
+    examples: Sequence[WorkedExample] | None = None,
     settings: PlaySettings | None = None,
 ) -> Task:
     """Check the arguments of a Python entry point and return them as a task. An environment's parts
     replace missing arguments. Raises InvalidInput if the agent or the suite has a wrong type, or if
     a service of the environment has no address."""
     settings = settings or PlaySettings()
+    given = None if examples is None else checked_examples(examples, "examples")
 
     def measure_set(declared: Measures, own_weights: Mapping[str, float] | None) -> MeasureSet:
         return MeasureSet.of(
@@ -155,7 +193,8 @@ def read_task(
             context=context,
             user=user,
             family=as_family(family),
-            digest=_digest(agent),
+            examples=given or (),
+            digest=_digest(agent, given),
         )
     _require_services(agent, is_unsandboxed=settings.unsandboxed)
     task = Task.of_environment(
@@ -168,7 +207,8 @@ def read_task(
         context=context or task.context,
         user=user or task.user,
         family=as_family(family) or task.family,
-        digest=_digest(agent),
+        examples=task.examples if given is None else given,
+        digest=_digest(agent, given),
     )
 
 
@@ -225,8 +265,9 @@ def _checked_suite(suite: Suite | None) -> Suite:
     return suite
 
 
-def _digest(agent: AnyAgent) -> str:
-    identity = json.dumps(_identity(agent), sort_keys=True, default=str)
+def _digest(agent: AnyAgent, examples: Sequence[WorkedExample] | None) -> str:
+    parts = [*_identity(agent), input_items(examples)] if examples else _identity(agent)
+    identity = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.sha256(identity.encode()).hexdigest()
 
 

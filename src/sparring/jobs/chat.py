@@ -79,7 +79,7 @@ class ProgramConversation:
     async def say(self, text: str) -> list[Message]:
         """Play a message and return the messages after it: tool calls, tool results, answer."""
         assert self._case is not None
-        before = examples_before(self._case)
+        before = examples_before(self._case)  # an agent outside the SDK has no worked examples
         given = [*before, {"role": "user", "content": text}] if before else text
         key = RolloutKey(self._seed, 0, self._case.id, self._messages)
         self._messages += 1
@@ -131,7 +131,7 @@ class Conversation:
         servers = await self._servers.enter_async_context(rollout_servers(self._world))
         mcp_servers = [*self._given.mcp_servers, *servers]
         self._agent = self._given.clone(model=self._model, mcp_servers=mcp_servers)
-        self._history = examples_before(case)
+        self._history = [*self._task.opening, *examples_before(case)]
         self._is_open = True
         return len(self._history)
 

@@ -209,6 +209,7 @@ class Trial:
             codec,
             longest_cases(list(task.suite.cases(task.suite.first_split(), _TRIAL_ROUND_CASES))),
             context=task.context,
+            examples=task.opening,
             budget=self._play.max_completion_length,
             positions=positions,
         )
@@ -223,9 +224,15 @@ class Trial:
 
         def player(script: Script, limits: Limits) -> Player:
             scripted = ScriptedPolicy(script, policy.codec)
-            return Player(task.agent, scripted, limits=limits, context=task.context)
+            return Player(
+                task.agent,
+                scripted,
+                limits=limits,
+                context=task.context,
+                examples=task.opening,
+            )
 
-        checks = ToolTrial(player, self._play, case).checks(functions)
+        checks = ToolTrial(player, self._play, case, task.examples).checks(functions)
         self.checks += checks
         if not all(each.ok for each in checks):
             raise _CannotContinue
@@ -246,7 +253,12 @@ class Trial:
                     limits = replace(limits, completion_tokens=budget)
                 policy = ScriptedPolicy(script, codec)
                 return Player(
-                    task.agent, policy, limits=limits, context=task.context, user=task.user
+                    task.agent,
+                    policy,
+                    limits=limits,
+                    context=task.context,
+                    user=task.user,
+                    examples=task.opening,
                 )
 
             found = from_file(Path(self._demonstrations), KnownCases(task.suite))

@@ -22,7 +22,7 @@ from sparring.contracts.policies import Policy, is_played_in_lockstep
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import PlaySettings
 from sparring.environments.task import Task
-from sparring.player import Play, Played
+from sparring.player import Play, Played, Player
 from sparring.player.worlds import end_world
 from sparring.run_folder.records import from_record
 from sparring.run_folder.rollout_log import RolloutLog, RolloutWriter
@@ -41,7 +41,8 @@ def plays_of(cases: Iterable[Case], rollouts: int, seed: int) -> Iterator[Play]:
 
 class LoggedPlay:
     """Plays the rollouts of a plan with one task and one policy, and logs them at `place`.
-    `judge_again` is called with each judged rollout before its world ends."""
+    `judge_again` is called with each judged rollout before its world ends. `player` replaces the
+    task's own."""
 
     def __init__(
         self,
@@ -52,6 +53,7 @@ class LoggedPlay:
         policy: Policy,
         play: PlaySettings,
         judge_again: Callable[[Rollout], Awaitable[None]] | None = None,
+        player: Player | None = None,
     ) -> None:
         self._place = place
         self._plan = plan
@@ -62,7 +64,7 @@ class LoggedPlay:
         self._judging: set[asyncio.Task[Played]] = set()
         self._worlds: dict[RolloutKey, Any] = {}  # of the rollouts that are being judged
         self._ending: set[asyncio.Task[None]] = set()
-        self._player = task.player(policy, play)
+        self._player = player or task.player(policy, play)
 
     async def run(self, note: Callable[[Played], None]) -> None:
         """Play the missing rollouts, and call `note` with each after it is logged."""

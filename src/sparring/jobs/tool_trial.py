@@ -23,6 +23,7 @@ from sparring.contracts.rollouts import (
     ToolCall,
 )
 from sparring.contracts.specs import Limits, PlaySettings
+from sparring.environments.examples import WorkedExample
 from sparring.player import Play
 from sparring.player.trial_round import play_unjudged
 from sparring.policies.scripted_policy import Script
@@ -65,12 +66,13 @@ def thread_advice(message: str) -> str:
     return "; tools and measures run on threads: use sqlite3.connect(…, check_same_thread=False)"
 
 
-def worked_arguments(case: Case) -> dict[str, str]:
-    """Return the arguments of the worked calls in a case's input, by tool."""
-    if isinstance(case.input, str):
-        return {}
-    calls = [item for item in case.input if item.get("type") == "function_call"]
-    return {str(call.get("name")): str(call.get("arguments")) for call in calls}
+def worked_arguments(examples: Sequence[WorkedExample], case: Case) -> dict[str, str]:
+    """Return the arguments of the last call of each tool in the worked examples and in a case's
+    earlier messages, by tool."""
+    worked = {call.tool: call.arguments for example in examples for call in example.calls}
+    items = [] if isinstance(case.input, str) else case.input
+    calls = [item for item in items if item.get("type") == "function_call"]
+    return worked | {str(call.get("name")): str(call.get("arguments")) for call in calls}
 
 
 def made_up_arguments(tool: FunctionTool, which: int = 0) -> str:
@@ -90,8 +92,8 @@ Rounds = Callable[[Script, Limits, Play], Sequence[Rollout]]
 
 @dataclass(frozen=True, slots=True)
 class ToolTrial:
-    """Calls each function tool once, with the arguments of a worked call in the case or made-up
-    ones. `player` makes a player of a script and limits.
+    """Calls each function tool once, with the arguments of a worked call or made-up ones. `player`
+    makes a player of a script and limits.
 
     A tool may refuse made-up arguments. It fails if a worked call fails, if it gives no result in
     time, or if made-up arguments of two kinds fail in the same way, which is not about arguments.
@@ -100,10 +102,11 @@ class ToolTrial:
     player: Callable[[Script, Limits], Any]
     play: PlaySettings
     case: Case
+    examples: Sequence[WorkedExample] = ()
 
     def checks(self, functions: Sequence[FunctionTool]) -> list[Check]:
         """Return a result for each call, and one for tools that were not reached."""
-        worked = worked_arguments(self.case)
+        worked = worked_arguments(self.examples, self.case)
         given = {each.name: worked.get(each.name) or made_up_arguments(each) for each in functions}
         rollout = self._played(given)
         checks = [

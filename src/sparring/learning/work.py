@@ -77,6 +77,7 @@ class TrainWork:
             self.learner.codec(),
             longest_cases(cases),
             context=self.task.context,
+            examples=self.task.opening,
             budget=self.settings.max_completion_length,
             positions=self.learner.positions,
             one_row_reason=self.learner.one_row_reason,
@@ -96,14 +97,7 @@ class TrainWork:
 
     def player(self, policy: TokenPolicy) -> Player:
         """Return a player of the task's agent with this policy."""
-        return Player(
-            self.task.agent,
-            policy,
-            limits=self.settings.limits(),
-            temperature=self.settings.temperature,
-            context=self.task.context,
-            user=self.task.user,
-        )
+        return self.task.player(policy, self.settings)
 
     def scripted_player(self, script: Script) -> Player:
         """Return a player of the agent with a script in place of the model."""

@@ -4,7 +4,7 @@ the reply."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -20,6 +20,7 @@ from openai.types.responses import (
 
 from sparring.contracts.chat import tool_schema
 from sparring.contracts.errors import Untrainable
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import Reply
 from sparring.contracts.rollouts import Message, RequestedCall
 from sparring.player.recorder import Answer, ModelCall, SampledTurn
@@ -165,6 +166,19 @@ class Prompt:
             leading=leading,
             continues=continues,
         )
+
+
+def preceded(examples: Sequence[JsonObject], given: Any) -> Any:
+    """Return a run's input with the examples before it, unless it begins with them: it may continue
+    an earlier run."""
+    if not examples or not isinstance(given, str | list):  # a run that is resumed has a state
+        return given
+    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+    return items if items[: len(examples)] == list(examples) else [*examples, *items]
+
+
+# Returns the prompt of the named agent with other instructions and tool schemas.
+Reframe = Callable[[str, Prompt], Prompt]
 
 
 def prompt_of(

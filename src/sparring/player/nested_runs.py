@@ -13,7 +13,7 @@ import copy
 import inspect
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ from openai.types.responses import Response, ResponseCompletedEvent, ResponseUsa
 from openai.types.responses.response_usage import InputTokensDetails, OutputTokensDetails
 
 from sparring.contracts.errors import InvalidInput
+from sparring.contracts.json import JsonObject
+from sparring.player.conversation import preceded
 from sparring.player.tool_errors import ToolErrors
 
 
@@ -55,10 +57,21 @@ ACTIVE_AGENT: ContextVar[ActiveAgent] = ContextVar(
 
 
 class RunModel(Model):
-    """A model that answers for every agent of a run, including handoffs and nested runs."""
+    """A model that answers for every agent of a run, including handoffs and nested runs. The input
+    of the outermost run begins with the items of `examples`."""
 
-    def __init__(self, errors: ToolErrors) -> None:
+    def __init__(self, errors: ToolErrors, examples: Sequence[JsonObject] = ()) -> None:
         self._errors = errors
+        self._examples = tuple(examples)
+
+    def opening(self, options: dict[str, Any], given: Any) -> Any:
+        """Return the input of an outermost run with the examples before it. With a session, a
+        filter in the run config of `options` puts them before its history: they are not stored."""
+        if options.get("session") is None:
+            return preceded(self._examples, given)
+        config: RunConfig = options["run_config"]
+        config.call_model_input_filter = _preceding(self._examples, config.call_model_input_filter)
+        return given
 
     def run_config(self, given: RunConfig | None) -> RunConfig:
         """Return a copy of `given`, or a new run config, that uses this model."""
@@ -114,12 +127,28 @@ def recording_active_agent(then: CallModelInputFilter | None) -> CallModelInputF
         ACTIVE_AGENT.set(ActiveAgent(data.agent.name, data.context))
         if (outer := _OUTER_RUN.get()) is not None and outer.loop is None:
             outer.loop = asyncio.get_running_loop()
-        if then is None:
-            return data.model_data
-        filtered = then(data)
-        return await filtered if inspect.isawaitable(filtered) else filtered
+        return await _filtered(data, then)
 
     return record
+
+
+def _preceding(
+    examples: Sequence[JsonObject], then: CallModelInputFilter | None
+) -> CallModelInputFilter:
+    """Return an input filter that applies `then`, and puts the examples before each input."""
+
+    async def precede(data: CallModelData[Any]) -> ModelInputData:
+        filtered = await _filtered(data, then)
+        return ModelInputData(preceded(examples, filtered.input), filtered.instructions)
+
+    return precede
+
+
+async def _filtered(data: CallModelData[Any], by: CallModelInputFilter | None) -> ModelInputData:
+    if by is None:
+        return data.model_data
+    filtered = by(data)
+    return await filtered if inspect.isawaitable(filtered) else filtered
 
 
 def route_nested_runs() -> None:
@@ -164,30 +193,34 @@ class _Runner(AgentRunner):
         if outer is not None and outer.loop not in (None, loop):  # called from a tool's thread
             work = self.run(starting_agent, input, **options)
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, outer.loop))
-        with _using_outer_model(starting_agent, options, loop):
-            return await self.inner.run(starting_agent, input, **options)
+        with _using_outer_model(starting_agent, options, loop, input) as given:
+            return await self.inner.run(starting_agent, given, **options)
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
         outer = _OUTER_RUN.get()
         if outer is not None and outer.loop is not None:
             work = self.run(starting_agent, input, **options)
             return asyncio.run_coroutine_threadsafe(work, outer.loop).result()
-        with _using_outer_model(starting_agent, options, None):
-            return self.inner.run_sync(starting_agent, input, **options)
+        with _using_outer_model(starting_agent, options, None, input) as given:
+            return self.inner.run_sync(starting_agent, given, **options)
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
-        with _using_outer_model(starting_agent, options, None):  # the SDK's task copies it
-            return self.inner.run_streamed(starting_agent, input, **options)
+        with _using_outer_model(starting_agent, options, None, input) as given:
+            return self.inner.run_streamed(starting_agent, given, **options)  # its task copies it
 
 
 @contextmanager
 def _using_outer_model(
-    agent: Agent[Any], options: dict[str, Any], loop: asyncio.AbstractEventLoop | None
-) -> Iterator[None]:
-    """Put the outer run's model into the run config of `options`. Without an outer run, this run
-    becomes the outer run for the duration of the block if its model is a RunModel."""
+    agent: Agent[Any],
+    options: dict[str, Any],
+    loop: asyncio.AbstractEventLoop | None,
+    given: Any,
+) -> Iterator[Any]:
+    """Put the outer run's model into the run config of `options`, and yield the run's input.
+    Without an outer run, this run becomes the outer run for the duration of the block if its model
+    is a RunModel, and its input begins with the model's examples."""
     outer = _OUTER_RUN.get()
     config = options.get("run_config")
     if isinstance(config, dict):
@@ -209,8 +242,12 @@ def _using_outer_model(
         block = model.nested()
     if named_model is None and isinstance(model, RunModel):
         options["run_config"] = model.run_config(config)
+    elif isinstance(model, RunModel):
+        options["run_config"] = copy.copy(config)
+    if outer is None and isinstance(model, RunModel):
+        given = model.opening(options, given)
     with block:
-        yield
+        yield given
 
 
 def _name_of(model: str | Model) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import error_text
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import (
     Policy,
     TokenPolicy,
@@ -24,6 +25,7 @@ from sparring.contracts.policies import (
 )
 from sparring.contracts.rollouts import Ending, Rollout, RolloutKey
 from sparring.contracts.specs import Limits
+from sparring.player.conversation import Reframe
 from sparring.player.episode import EPISODE, Episode, EpisodeOver
 from sparring.player.external_agent import AgentRun, ExternalAgent, PlayedAgent
 from sparring.player.mcp_servers import connected_servers, has_servers
@@ -215,7 +217,12 @@ class ConcurrentPlayer(ABC):
 
 
 class Player(ConcurrentPlayer):
-    """Plays one agent with one policy."""
+    """Plays one agent with one policy.
+
+    `examples` are input items that every case's input begins with. `reframe` replaces what precedes
+    the conversation in each prompt. An agent outside the SDK, which makes its own prompts, takes
+    neither.
+    """
 
     def __init__(
         self,
@@ -226,6 +233,8 @@ class Player(ConcurrentPlayer):
         temperature: float = 0.8,
         context: ContextFactory | None = None,
         user: UserFunction | None = None,
+        examples: Sequence[JsonObject] = (),
+        reframe: Reframe | None = None,
     ) -> None:
         refuse_unplayable(agent)
         super().__init__(policy, limits or Limits())
@@ -233,6 +242,8 @@ class Player(ConcurrentPlayer):
         self._temperature = temperature
         self._context = as_case_factory(context)
         self._user = user
+        self._examples = tuple(examples)
+        self._reframe = reframe
         self._threads = DaemonThreads(self._limits.tool_threads)
         self._connections = SharedOpening(self._connected)
         codec = policy.codec if is_token_policy(policy) else None
@@ -292,8 +303,8 @@ class Player(ConcurrentPlayer):
         if isinstance(self._agent, ExternalAgent):
             return self._agent.begin(episode, self._policy, self._temperature)
         recorder = Recorder(self._policy, episode)
-        model = EpisodeModel(episode, recorder, self._stage, self._temperature)
-        return SdkRun(self._agent, episode, recorder, model, self._user)
+        model = EpisodeModel(episode, recorder, self._stage, self._temperature, self._reframe)
+        return SdkRun(self._agent, episode, recorder, model, self._user, self._examples)
 
     async def _make_world(self, case: Case, episode: Episode) -> Any:
         try:

@@ -28,10 +28,11 @@ from agents.items import TResponseInputItem
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import Untrainable, error_text
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import Finish, SampleKey, Sampling, TokenPolicy
 from sparring.contracts.rollouts import Ending, RequestedCall, RolloutKey, RowStart
 from sparring.contracts.specs import Limits
-from sparring.player.conversation import Prompt, TaggedTurns, prompt_of
+from sparring.player.conversation import Prompt, Reframe, TaggedTurns, prompt_of
 from sparring.player.episode import Episode, EpisodeOver, Turn
 from sparring.player.nested_runs import (
     ACTIVE_AGENT,
@@ -67,12 +68,14 @@ class EpisodeModel(RunModel):
         recorder: Recorder,
         stage: ToolStage,
         temperature: float,
+        reframe: Reframe | None = None,
     ) -> None:
         super().__init__(ToolErrors(episode.note_failure))
         self._episode = episode
         self._recorder = recorder
         self._stage = stage
         self._temperature = temperature
+        self._reframe = reframe
         self._tagged = TaggedTurns()
         self._outer_run = _SdkRun()
 
@@ -125,6 +128,8 @@ class EpisodeModel(RunModel):
         turn = episode.begin_turn()
         add_world_tools(tools, active.context)
         given = prompt_of(system_instructions, input, tools, output_schema, handoffs)
+        if self._reframe is not None:
+            given = self._reframe(active.agent, given)
         episode.offers_tools |= bool(tools)  # without handoffs
         self._stage.govern(tools)
         # The ending is recorded here: in a nested run, the SDK would turn an exception into a tool
@@ -198,11 +203,19 @@ class PolicyModel(RunModel):
 
     It answers for every agent of the run and adds the tools of the run's context to each agent's
     own. As in training, a turn continues the exact tokens of the previous turn. An agent's model
-    settings, such as its temperature, override `sampling`.
+    settings, such as its temperature, override `sampling`. The input of an outermost run begins
+    with the items of `examples`, as in training; its handoffs see them, nested runs do not.
     """
 
-    def __init__(self, policy: TokenPolicy, sampling: Sampling, seed: int | None = None) -> None:
-        super().__init__(ToolErrors())
+    def __init__(
+        self,
+        policy: TokenPolicy,
+        sampling: Sampling,
+        seed: int | None = None,
+        *,
+        examples: Sequence[JsonObject] = (),
+    ) -> None:
+        super().__init__(ToolErrors(), examples)
         self._policy = policy
         self._sampling = sampling
         self._seed = secrets.randbits(31) if seed is None else seed

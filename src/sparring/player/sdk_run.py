@@ -23,7 +23,9 @@ from agents.mcp import MCPServer
 
 from sparring.contracts.cases import Case
 from sparring.contracts.errors import InfrastructureError
+from sparring.contracts.json import JsonObject
 from sparring.contracts.rollouts import Ending, Message, TokenRow
+from sparring.player.conversation import preceded
 from sparring.player.episode import Episode
 from sparring.player.mcp_servers import rollout_servers
 from sparring.player.nested_runs import outermost_runner
@@ -43,13 +45,15 @@ RUNNER_ARGUMENTS = {
 
 @dataclass(frozen=True, slots=True)
 class SdkRun:
-    """Runs the agent, and runs it again after each message of the user, if there is one."""
+    """Runs the agent, and runs it again after each message of the user, if there is one.
+    `examples` precede the case's input."""
 
     agent: Agent[Any]
     episode: Episode
     recorder: Recorder
     model: EpisodeModel
     user: UserFunction | None
+    examples: Sequence[JsonObject] = ()
 
     def rows(self) -> list[TokenRow]:
         """Return the rows to train on."""
@@ -65,7 +69,7 @@ class SdkRun:
             return {"final_output": episode.answer}
 
         handlers: RunErrorHandlers[Any] = {"invalid_final_output": invalid_output}
-        items: Any = episode.case.input
+        items: Any = preceded(self.examples, episode.case.input)
         messages = 0
         try:
             async with rollout_servers(world) as servers:

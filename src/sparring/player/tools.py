@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Awaitable, Callable
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
 from contextvars import ContextVar
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from agents import FunctionTool, ItemHelpers, Tool, default_tool_error_function
 from agents.run_config import ToolErrorFormatterArgs
 from agents.tool_context import ToolContext
 from openai.types.responses import ResponseFunctionToolCall
 
+from sparring.contracts.errors import InvalidInput
 from sparring.contracts.policies import Codec
 from sparring.contracts.rollouts import CallFailure, Ending, Message, clean_text
 from sparring.contracts.specs import Limits
@@ -218,6 +221,41 @@ def _invoke_recording_failures(tool: FunctionTool) -> Invoke:
     recording._failure_error_function = record_and_format
     recording._use_default_failure_error_function = False
     bound: Invoke = bind(recording)
+    return bound
+
+
+async def call_tool(
+    tool: FunctionTool | Callable[..., Any], arguments: Mapping[str, object]
+) -> str:
+    """Call a tool of the SDK, or a function, outside a rollout and without a context. Return the
+    text that a model would read; raise what the tool raises."""
+    if isinstance(tool, FunctionTool):
+        text = json.dumps(dict(arguments))
+        context = ToolContext(None, tool_name=tool.name, tool_call_id="", tool_arguments=text)
+        result = await _raising_errors(tool)(context, text)
+    elif inspect.iscoroutinefunction(tool):
+        result = await tool(**arguments)
+    else:
+        result = await asyncio.to_thread(tool, **arguments)
+    output = ItemHelpers.tool_call_output_item(_ANY_CALL, _join_text_parts(result))["output"]
+    if not isinstance(output, str):
+        raise InvalidInput("the result is not text, which is all that a model reads")
+    return clean_text(output)
+
+
+def _raising_errors(tool: FunctionTool) -> Invoke:
+    """Return the tool's invoke function without its error function, which makes text of errors."""
+    bind = getattr(tool.on_invoke_tool, "__agents_bind_function_tool__", None)
+    if bind is None:
+        return tool.on_invoke_tool
+
+    def raise_error(_: Any, error: Exception) -> NoReturn:
+        raise error
+
+    raising = copy.copy(tool)
+    raising._failure_error_function = raise_error
+    raising._use_default_failure_error_function = False
+    bound: Invoke = bind(raising)
     return bound
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 
 from sparring.contracts.cases import Case
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import SampleRequest
 from sparring.contracts.rollouts import Ending, Message, RequestedCall, Rollout, RolloutKey
 from sparring.contracts.specs import Limits
@@ -27,6 +28,7 @@ def trial_round(
     cases: Sequence[Case],
     *,
     context: ContextFactory | None,
+    examples: Sequence[JsonObject] = (),
     budget: int,
     positions: int | None,
     one_row_reason: str = "",
@@ -38,9 +40,8 @@ def trial_round(
     in tokens. If rollouts must have a single row, `one_row_reason` is the reason; else it is empty.
     """
     limits = Limits(max_turns=3, completion_tokens=_UNLIMITED_TOKENS)
-    player = Player(
-        agent, ScriptedPolicy(_call_unknown_tool, codec), limits=limits, context=context
-    )
+    policy = ScriptedPolicy(_call_unknown_tool, codec)
+    player = Player(agent, policy, limits=limits, context=context, examples=examples)
     plays = [Play(RolloutKey(0, 0, case.id, 0), case) for case in cases]
     rollouts = run_in_own_loop(play_unjudged(player, plays))
     problems = [problem for rollout in rollouts if (problem := _problem(rollout, one_row_reason))]

@@ -338,10 +338,10 @@ def _advice(facts: Facts) -> str:
         )
     if facts.has_tools and _call_rate(facts) < _RARELY_CALLED:
         existing = _worked_calls(facts.rollouts)
-        more = "two worked calls before each case"
+        more = "two worked examples with calls"
         if existing:
-            more = f"{existing + 1} worked calls before each case instead of {existing}"
-        first = f"Show {more}, with other values"
+            more = f"{existing + 1} worked calls instead of {existing}"
+        first = f"Show {more} (`examples`), with other values"
     else:
         more = "more worked examples" if _worked_calls(facts.rollouts) else "worked examples"
         first = f"Start with easier cases, or show {more}"
@@ -350,11 +350,10 @@ def _advice(facts: Facts) -> str:
 
 
 def _worked_calls(rollouts: Sequence[Rollout]) -> int:
-    """Return the number of example tool calls in a case's input."""
-    items = rollouts[0].case.input
-    if isinstance(items, str):
-        return 0
-    return sum(each.get("type") == "function_call" for each in items)
+    """Return the number of tool calls in the messages that a rollout began with."""
+    first = rollouts[0]
+    spoken = [each for each in first.messages if each.role == "assistant"]
+    return sum(len(each.calls) for each in spoken[: len(spoken) - first.turns])
 
 
 def _call_rate(facts: Facts) -> float:

@@ -14,7 +14,8 @@ from typing import Any
 from sparring.contracts.cases import Case, examples_before, question_of
 from sparring.contracts.rollouts import Ending, Message, Rollout, RolloutKey
 
-Answer = Callable[[Case, Sequence[Case]], str | None]
+# Of a case, all cases, and the answers of the agent's worked examples.
+Answer = Callable[[Case, Sequence[Case], Sequence[str]], str | None]
 _WORD = re.compile(r"\w+")
 _ONE_WORD = re.compile(r"[A-Za-z0-9]([^\s]*[A-Za-z0-9])?")
 
@@ -36,12 +37,12 @@ def _as_text(expected: Any) -> str | None:
     return json.dumps(expected, default=repr)
 
 
-def _in_a_sentence(case: Case, _: Sequence[Case]) -> str | None:
+def _in_a_sentence(case: Case, *_: Any) -> str | None:
     text = _as_text(case.expected)
     return None if text is None else f"The answer is {text}."
 
 
-def _hollow(case: Case, _: Sequence[Case]) -> str | None:
+def _hollow(case: Case, *_: Any) -> str | None:
     """Return the shape of the expected answer without its content."""
     if case.expected is None:
         return None
@@ -64,7 +65,7 @@ def _emptied(value: Any) -> Any:
     return {str: "", bool: False, int: 0, float: 0.0}.get(type(value))
 
 
-def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
+def _answer_to_another(case: Case, all_cases: Sequence[Case], *_: Any) -> str | None:
     """Return the expected answer of another case."""
     for other in all_cases:
         if other.expected is not None and other.expected != case.expected:
@@ -72,7 +73,7 @@ def _answer_to_another(case: Case, all_cases: Sequence[Case]) -> str | None:
     return None
 
 
-def _in_noise(case: Case, _: Sequence[Case]) -> str | None:
+def _in_noise(case: Case, *_: Any) -> str | None:
     """Return the expected value inside a longer word, where it means something else."""
     text = _as_text(case.expected)
     if not text or not _ONE_WORD.fullmatch(text):  # other text is not one word
@@ -95,36 +96,39 @@ def example_answers(items: Sequence[Any]) -> list[str]:
     return answers
 
 
-def _first_example(case: Case, _: Sequence[Case]) -> str | None:
-    return next(iter(example_answers(examples_before(case))), None)
+def _first_example(case: Case, _: Sequence[Case], shown: Sequence[str]) -> str | None:
+    return next(iter([*shown, *example_answers(examples_before(case))]), None)
 
 
-def _last_example(case: Case, _: Sequence[Case]) -> str | None:
+def _last_example(case: Case, _: Sequence[Case], shown: Sequence[str]) -> str | None:
     """Return the answer of the last worked example; None if there is only one."""
-    answers = example_answers(examples_before(case))
+    answers = [*shown, *example_answers(examples_before(case))]
     return answers[-1] if len(answers) > 1 else None
 
 
 PLAYERS: tuple[NullPlayer, ...] = (
-    NullPlayer("empty", "an empty answer", lambda _case, _all: ""),
-    NullPlayer("question", "the question repeated", lambda case, _: question_of(case)),
-    NullPlayer("fixed", "a fixed string", lambda _case, _all: "Hello."),
-    NullPlayer("unsure", "“I don't know”", lambda _case, _all: "I don't know."),
+    NullPlayer("empty", "an empty answer", lambda *_: ""),
+    NullPlayer("question", "the question repeated", lambda case, *_: question_of(case)),
+    NullPlayer("fixed", "a fixed string", lambda *_: "Hello."),
+    NullPlayer("unsure", "“I don't know”", lambda *_: "I don't know."),
     NullPlayer("hollow", "the format of the answer without its content", _hollow),
     NullPlayer("another", "the right answer to another case", _answer_to_another),
     NullPlayer("noise", "the expected value hidden in noise", _in_noise),
     NullPlayer("example", "the answer of its first worked example", _first_example),
     NullPlayer("last-example", "the answer of its last worked example", _last_example),
     NullPlayer(
-        "expected", "the expected answer", lambda case, _: _as_text(case.expected), knows=True
+        "expected", "the expected answer", lambda case, *_: _as_text(case.expected), knows=True
     ),
     NullPlayer("sentence", "the expected answer in a sentence", _in_a_sentence, knows=True),
 )
 
 
-def answer_of(player: NullPlayer, case: Case, all_cases: Sequence[Case]) -> str | None:
-    """Return a player's answer to a case; None if there is none, or if it is right by chance."""
-    answer = player.answer(case, all_cases)
+def answer_of(
+    player: NullPlayer, case: Case, all_cases: Sequence[Case], shown: Sequence[str] = ()
+) -> str | None:
+    """Return a player's answer to a case; None if there is none, or if it is right by chance.
+    `shown` are the answers of the agent's worked examples."""
+    answer = player.answer(case, all_cases, shown)
     if answer is None or player.knows:
         return answer
     is_correct = answer.strip() == (_as_text(case.expected) or "").strip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,7 @@ from sparring.contracts.result_text import (
     markdown_text,
     proof_basis,
 )
-from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
-from sparring.shipping.conversations import EncodedChat
+from sparring.contracts.summaries import ArtefactRow, ExamplesRow, HeldOutRow, ProveSummary
 from sparring.shipping.source import with_front_matter
 
 SIGN = "model_signing sign key . --private_key ../KEY.pem --signature model.sig"
@@ -38,22 +37,8 @@ class CardFacts:
     tools: Sequence[str]
     instructions: str
     versions: Mapping[str, str]
+    examples: int = 0
     left_out: Sequence[str] = ()
-
-
-def agent_json(
-    conversations: Sequence[EncodedChat], environment: str, *, secret: Container[str] = ()
-) -> dict[str, Any]:
-    """Return the instructions and tool schemas that were trained, one entry per distinct pair.
-    Instructions may quote their case, so those of the cases in `secret` are left out."""
-    frames: list[dict[str, Any]] = []
-    for each in conversations:
-        if each.case in secret:
-            continue
-        frame = {"instructions": each.system, "tools": [dict(tool) for tool in each.tools]}
-        if frame not in frames:
-            frames.append(frame)
-    return {"format": 1, "environment": environment, "agents": frames}
 
 
 def model_card(
@@ -79,15 +64,22 @@ def model_card(
         f"# {facts.name}",
         f"{facts.base}, trained with GRPO by Sparring for the environment `{facts.environment}` "
         f"(run {facts.run}, {facts.checkpoint}, {facts.steps} steps).",
-        f"Tools it was trained with: {tools}. `agent.json` has their schemas and the instructions.",
+        f"Tools it was trained with: {tools}. `agent.json` has their schemas"
+        + (
+            ", the instructions and the worked examples."
+            if facts.examples
+            else " and the instructions."
+        ),
         _proof_paragraph(proof),
+        *_examples_paragraph(facts),
         "## Files",
         *_artefact_parts(artefacts),
         f"Each file was verified against the checkpoint. {comparison}.",
         "## How to run it",
         "`how_to_run.md` has the exact commands, and the lines that point an agent at the model.",
         "## Limits",
-        "The model was trained and measured on one task, with these instructions and tools. "
+        f"The model was trained and measured on one task, with these instructions{_and(facts)} "
+        "tools. "
         "Nothing is known about other tasks, other prompts, or safety. `proof_card.md` lists what "
         "was measured and what was not.",
         "## Provenance",
@@ -104,9 +96,12 @@ def proof_card(
     proof: ProveSummary | None,
     artefacts: Sequence[ArtefactRow],
     held_out: HeldOutRow | None,
+    without: ExamplesRow | None = None,
 ) -> str:
     """Return the text of proof_card.md: the measurements, and what was not measured."""
-    parts = [f"# What is proved about {facts.name}"]
+    parts = [f"# What is proved about {facts.name}", *_examples_paragraph(facts)]
+    if without is not None:
+        parts.append(f"The mean reward of the checkpoint {without.sentence}.")
     if proof is None:
         parts.append(
             "**Unproven.** No proof compares this checkpoint with the base model on held-out "
@@ -163,6 +158,21 @@ def _proof_paragraph(proof: ProveSummary | None) -> str:
 
 def _artefact_parts(artefacts: Sequence[ArtefactRow]) -> list[str]:
     return [markdown_table(artefact_grid(artefacts)), f"{ARTEFACT_LEGEND}."]
+
+
+def _and(facts: CardFacts) -> str:
+    return ", worked examples and" if facts.examples else " and"
+
+
+def _examples_paragraph(facts: CardFacts) -> list[str]:
+    """Return with how many worked examples the figures were measured; nothing if there are none."""
+    if not facts.examples:
+        return []
+    shown = "1 worked example" if facts.examples == 1 else f"{facts.examples} worked examples"
+    return [
+        f"Every figure was measured with the {shown} in `agent.json` before the question. They are "
+        "part of the agent: requests must send them, as `how_to_run.md` shows."
+    ]
 
 
 def _artefact_sentence(artefact: ArtefactRow) -> str:

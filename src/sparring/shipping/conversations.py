@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sparring.contracts.json import JsonObject
 from sparring.contracts.policies import Encoded, Reply
 from sparring.contracts.rollouts import Message, Rollout, TokenKind
 from sparring.contracts.specs import Limits
 from sparring.player import Play, Player
+from sparring.player.conversation import Reframe
+from sparring.player.external_agent import PlayedAgent
 from sparring.player.player import ContextFactory
 from sparring.player.worlds import end_world
 from sparring.policies.codec import ChatCodec
@@ -24,12 +27,14 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 
 @dataclass(frozen=True, slots=True)
 class EncodedChat:
-    """A chat up to the model's next reply, and its ids as the training codec encodes them."""
+    """A chat up to the next reply of an agent's model, and its ids as the training codec encodes
+    them."""
 
     case: str
     messages: tuple[Message, ...]
     tools: tuple[Mapping[str, Any], ...]
     ids: array[int]
+    agent: str = ""
 
     @property
     def system(self) -> str:
@@ -64,21 +69,34 @@ class _RecordingCodec:
 
 
 async def first_prompts(
-    agent: Any, codec: ChatCodec, plays: Iterable[Play], context: ContextFactory | None
+    agent: PlayedAgent,
+    codec: ChatCodec,
+    plays: Iterable[Play],
+    context: ContextFactory | None,
+    *,
+    examples: Sequence[JsonObject] = (),
+    reframe: Reframe | None = None,
 ) -> list[EncodedChat]:
-    """Play each case with a model whose replies are empty; return the first prompt of each."""
+    """Play each case with a model whose replies are empty; return the first prompt of each, with
+    these worked examples, and instructions and tool schemas from `reframe`."""
     conversations = []
     for play in plays:
         recording = _RecordingCodec(codec)
         policy = ScriptedPolicy(lambda _: "", recording)  # type: ignore[arg-type]
         player = Player(
-            agent, policy, limits=Limits(max_concurrency=1, max_turns=1), context=context
+            agent,
+            policy,
+            limits=Limits(max_concurrency=1, max_turns=1),
+            context=context,
+            examples=examples,
+            reframe=reframe,
         )
         rollout = await player.play_one(play)
         await end_world(rollout.world)
         if recording.recorded:
             messages, tools, ids = recording.recorded[0]
-            conversations.append(EncodedChat(play.case.id, messages, tuple(json.loads(tools)), ids))
+            schemas = tuple(json.loads(tools))
+            conversations.append(EncodedChat(play.case.id, messages, schemas, ids, agent.name))
     return conversations
 
 
@@ -96,7 +114,7 @@ def continued(first: EncodedChat, rollout: Rollout, codec: ChatCodec) -> Encoded
     if messages[-1].role == "assistant":
         return None
     ids = codec.encode_prompt(messages, first.tools).ids
-    return EncodedChat(first.case, messages, first.tools, ids)
+    return EncodedChat(first.case, messages, first.tools, ids, first.agent)
 
 
 def trained_ids(rollout: Rollout) -> array[int]:

@@ -35,6 +35,11 @@ _VLLM_THINKING = {
     "gemma4": "gemma4",
 }
 _UNREAD_BY_LLAMA_CPP = (KeyValueTags(),)
+_OLLAMA_EXAMPLES = (
+    "The Modelfile does not hold the worked examples: its MESSAGE lines have no form for tool "
+    "calls, and Ollama would put them before the instructions of every request. Requests send the "
+    "examples, as below."
+)
 _VLLM_RANK = 16  # vLLM's default maximum; larger ranks need an option
 _PORT = {"vllm": 8000, "llama": 8080, "ollama": 11434}
 
@@ -75,6 +80,8 @@ class Runnable:
     has_ollama: bool = False
     has_tools: bool = True
     thinks: bool = False
+    has_instructions: bool = True
+    examples: int = 0
 
     @property
     def base_argument(self) -> str:
@@ -124,6 +131,89 @@ def agent_lines(name: str, port: int) -> str:
     )
 
 
+def client_lines(shipped: Runnable) -> str:
+    """Return a program that answers a question with the `openai` package, by `agent.json` alone
+    besides the tools themselves."""
+    system = '    {"role": "system", "content": agent["instructions"]},'
+    request = f'client.chat.completions.create(model="{shipped.name}", messages=messages'
+    lines = [
+        "import json\n\nfrom openai import OpenAI\n",
+        *(["TOOLS = {}  # your functions, by the names of the tools"] if shipped.has_tools else []),
+        'shipped = json.load(open("agent.json"))',
+        'agent = shipped["agents"][0]',
+        f'client = OpenAI(base_url="http://127.0.0.1:{shipped.port}/v1", api_key="none")',
+        "messages = [",
+        *([system] if shipped.has_instructions else []),
+        *(['    *shipped["examples"],'] if shipped.examples else []),
+        '    {"role": "user", "content": "YOUR QUESTION"},',
+        "]",
+    ]
+    if shipped.has_tools:
+        lines += [
+            "while True:",
+            f'    completion = {request}, tools=agent["tools"])',
+            "    reply = completion.choices[0].message",
+            "    if not reply.tool_calls:",
+            "        break",
+            '    messages.append({"content": "", **reply.model_dump(exclude_none=True)})',
+            "    for call in reply.tool_calls:",
+            "        result = TOOLS[call.function.name](**json.loads(call.function.arguments))",
+            '        told = {"tool_call_id": call.id, "content": str(result)}',
+            '        messages.append({"role": "tool", **told})',
+        ]
+    else:
+        lines.append(f"reply = {request}).choices[0].message")
+    return "\n".join([*lines, "print(reply.content)"])
+
+
+_ITEMS = """
+
+def items(messages):
+    # The messages as input items of the SDK.
+    for each in messages:
+        if each["role"] == "tool":
+            result = {"call_id": each["tool_call_id"], "output": each["content"]}
+            yield {"type": "function_call_output", **result}
+        elif each["content"]:
+            yield {"role": each["role"], "content": each["content"]}
+        for call in each.get("tool_calls", ()):
+            yield {"type": "function_call", "call_id": call["id"], **call["function"]}
+
+
+"""
+
+
+def sdk_lines(shipped: Runnable) -> str:
+    """Return a program that runs your `agent` of the openai-agents SDK on the served model."""
+    imports = (
+        "from agents import OpenAIChatCompletionsModel, Runner, set_tracing_disabled\n"
+        "from openai import AsyncOpenAI\n"
+    )
+    model = f"set_tracing_disabled(True)\n{agent_lines(shipped.name, shipped.port)}\n"
+    if not shipped.examples:
+        return f'{imports}\n{model}result = Runner.run_sync(agent, "YOUR QUESTION")'
+    return (
+        f"import json\n\n{imports}{_ITEMS}{model}"
+        'examples = list(items(json.load(open("agent.json"))["examples"]))\n'
+        'question = {"role": "user", "content": "YOUR QUESTION"}\n'
+        "result = Runner.run_sync(agent, [*examples, question])"
+    )
+
+
+def _what_to_send(shipped: Runnable) -> str:
+    if not shipped.examples:
+        return (
+            "`agent.json` has the instructions and the tool schemas that were trained. Send both "
+            "unchanged: a small model can fail when the prompt is worded differently."
+        )
+    shown = "worked example" if shipped.examples == 1 else f"{shipped.examples} worked examples"
+    return (
+        f"`agent.json` has the instructions, the tool schemas and the {shown} that the model was "
+        "trained and measured with. Send all of them unchanged, in this order, before the "
+        "question: without the examples, a small model may do nothing of what it has learned."
+    )
+
+
 def how_to_run(shipped: Runnable) -> str:
     """Return the text of `how_to_run.md`."""
     parts = [
@@ -139,13 +229,12 @@ def how_to_run(shipped: Runnable) -> str:
         parts += ["## The adapter in llama.cpp", *_llama_adapter(shipped)]
     parts += [
         "## Your agent",
-        "With the openai-agents SDK, three lines; the port is the server's (vLLM 8000, "
-        "llama-server 8080, Ollama 11434):",
-        "```python\nfrom agents import OpenAIChatCompletionsModel, set_tracing_disabled\n"
-        "from openai import AsyncOpenAI\n\nset_tracing_disabled(True)\n"
-        f"{agent_lines(shipped.name, shipped.port)}\n```",
-        "`agent.json` has the instructions and the tool schemas that were trained. Use both "
-        "unchanged: a small model can fail when the prompt is worded differently.",
+        _what_to_send(shipped),
+        "With the `openai` package, or any client of an OpenAI-compatible server; the port is the "
+        "server's (vLLM 8000, llama-server 8080, Ollama 11434):",
+        f"```python\n{client_lines(shipped)}\n```",
+        "With the openai-agents SDK:",
+        f"```python\n{sdk_lines(shipped)}\n```",
         f"Looking for `litellm/ollama_chat/{shipped.name}`? litellm requires `openai<3`, and the "
         "SDK `openai>=3`, so they cannot be installed together; the lines above need no litellm.",
     ]
@@ -183,7 +272,10 @@ def _notes(program: str, shipped: Runnable) -> list[str]:
     if program == "llama-server":
         return _llama_notes(shipped)
     if program == "Ollama":
-        return ["Ollama 0.30 or newer, which uses the template in the GGUF file."]
+        return [
+            "Ollama 0.30 or newer, which uses the template in the GGUF file.",
+            *([_OLLAMA_EXAMPLES] if shipped.examples else []),
+        ]
     if program == "transformers" and shipped.has_tools:
         return [
             "The server samples with the folder's `generation_config.json`; requests name the "

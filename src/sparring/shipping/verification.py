@@ -260,12 +260,24 @@ def check_prompts(
 
 def check_trained_ids(conversation: EncodedChat, trained: array[int], codec: ChatCodec) -> None:
     """Raise FaultyArtefact if the agent's prompt differs from the prompt of a logged rollout: the
-    agent's instructions, tools or template have changed since."""
+    agent's instructions, tools, examples or template have changed since."""
     if trained and trained != conversation.ids:
         difference = _difference(codec.decode(trained), codec.decode(conversation.ids))
         raise FaultyArtefact(
             f"the agent's prompt is no longer the trained one: case {conversation.case} differs "
-            f"{difference}. Restore the agent's instructions and tools, or train again"
+            f"{difference}. Restore the agent's instructions, tools and examples, or train again"
+        )
+
+
+def check_folder_prompt(by_folder: EncodedChat, proved: EncodedChat, codec: ChatCodec) -> None:
+    """Raise FaultyArtefact if the prompt that the folder's files give differs from the proved
+    one."""
+    if by_folder.ids != proved.ids:
+        difference = _difference(codec.decode(proved.ids), codec.decode(by_folder.ids))
+        raise FaultyArtefact(
+            "agent.json does not give the prompt that was proved, so whoever gets the folder would "
+            f"run another agent: case {proved.case} differs {difference}. Ship again, into a new "
+            "folder"
         )
 
 

@@ -23,9 +23,20 @@ RUN, PROOF = "bell-20261117-010101-aaaa", "proof-bell-20261117-010101-aaaa"
 CASES = 24
 
 
-def make_project(place: Path, tiny: Path, warm: Path) -> Path:
-    """A project with a training of the bell and its proof; returns the folder of its runs."""
+def make_project(place: Path, tiny: Path, warm: Path, *, shows: str = "") -> Path:
+    """A project with a training of the bell and its proof; returns the folder of its runs. `shows`
+    is the code of its worked examples."""
     shutil.copytree(BELL, place, dirs_exist_ok=True)
+    if shows:
+        code = (
+            (place / "bell.py")
+            .read_text()
+            .replace("import Environment", "import worked_example, call, Environment")
+        )
+        code = code.replace(
+            "    measures = (got_in,)\n", f"    measures = (got_in,)\n    examples = {shows}\n"
+        )
+        (place / "bell.py").write_text(code)
     runs = place / "runs"
     settings = {"max_completion_length": 128, "max_turns": 2, "seed": 3}
     spec = TrainSpec(

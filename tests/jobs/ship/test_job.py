@@ -303,11 +303,11 @@ def test_python_ships_a_training_of_an_environment(proved: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("options", "players"),
     [
-        ({}, 4),
-        ({"forms": (Form.ADAPTER, Form.MERGED, Form.GGUF)}, 4),
-        ({"forms": (Form.MERGED,)}, 2),
-        ({"vllm": True}, 6),
-        ({"forms": (Form.OLLAMA,), "register_with_ollama": True}, 3),
+        ({}, 5),
+        ({"forms": (Form.ADAPTER, Form.MERGED, Form.GGUF)}, 5),
+        ({"forms": (Form.MERGED,)}, 3),
+        ({"vllm": True}, 7),
+        ({"forms": (Form.OLLAMA,), "register_with_ollama": True}, 4),
     ],
 )
 def test_the_time_left_counts_every_server_that_plays(

@@ -62,10 +62,17 @@ class _NullPlay:
 
 class Auditor:
     """Runs measures one at a time and collects their judgements in `observations`. Each message in
-    `left_out` describes cases or answers that were not judged."""
+    `left_out` describes cases or answers that were not judged. `shown` are the answers of the
+    agent's worked examples, which a null player repeats."""
 
-    def __init__(self, measures: MeasureSet, context: ContextFactory | None = None) -> None:
+    def __init__(
+        self,
+        measures: MeasureSet,
+        context: ContextFactory | None = None,
+        shown: Sequence[str] = (),
+    ) -> None:
         self._measures = measures
+        self._shown = shown
         self._world = as_case_factory(context)
         self.observations: list[Observation] = []
         self.judged = 0
@@ -139,7 +146,7 @@ class Auditor:
         plays: list[_NullPlay] = []
         try:
             for number, player in enumerate(PLAYERS):
-                if (answer := answer_of(player, case, cases)) is not None:
+                if (answer := answer_of(player, case, cases, self._shown)) is not None:
                     world = await self._world(case)
                     self.has_world_tools = self.has_world_tools or bool(world_tools(world))
                     plays.append(_NullPlay(null_rollout(number, case, answer, world)))

@@ -27,7 +27,7 @@ class AuditJob(Job[AuditSummary]):
         """Judge the null players' answers and return the summary."""
         started = time.monotonic()
         folder, heartbeat = self._attempt.folder, self._attempt.heartbeat
-        auditor = Auditor(self._task.measures, self._task.context)
+        auditor = Auditor(self._task.measures, self._task.context, self._task.answers_shown)
         heartbeat.watch(lambda: auditor.judged)
         heartbeat.note("auditing", step=0)
         run_in_own_loop(audit_null_players(folder, auditor, self._task.suite, self._spec.cases))

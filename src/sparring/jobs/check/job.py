@@ -81,7 +81,7 @@ class CheckJob(Job[CheckSummary]):
         self._agent_model = model if isinstance(model, str) else ""
         obstacles = self._task.training_obstacles(self._spec.settings)
         self._check_suite()
-        auditor = Auditor(self._task.measures, self._task.context)
+        auditor = Auditor(self._task.measures, self._task.context, self._task.answers_shown)
         try:
             self._try_out(auditor, can_train=not obstacles)
         except (KeyboardInterrupt, asyncio.CancelledError):

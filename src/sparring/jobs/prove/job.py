@@ -150,7 +150,7 @@ class ProveJob(Job[ProveSummary]):
         its loop."""
         await self._play(suites, digest)
         task = self._task
-        auditor = Auditor(task.measures, task.context)
+        auditor = Auditor(task.measures, task.context, task.answers_shown)
         self._heartbeat.watch(lambda: auditor.judged)
         self._heartbeat.note("auditing")
         try:

@@ -15,13 +15,20 @@ from sparring.contracts.cases import Case, Split, digest_of
 from sparring.contracts.errors import RunChanged
 from sparring.contracts.kinds import Form
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.summaries import Difference, HeldOutRow, Standing, ValidationRow
+from sparring.contracts.summaries import (
+    Difference,
+    ExamplesRow,
+    HeldOutRow,
+    Standing,
+    ValidationRow,
+)
 from sparring.jobs.ship.context import ShipContext, runnable_of
 from sparring.jobs.ship.playing import (
     CHECKPOINT,
     HELD_OUT,
     HELD_OUT_CHECKPOINT,
     HELD_OUT_GREEDY,
+    WITHOUT_EXAMPLES,
     served_endpoint,
     trained_policy,
 )
@@ -31,6 +38,8 @@ from sparring.shipping.artefacts import Artefact
 from sparring.shipping.how_to_run import vllm_arguments
 from sparring.shipping.other_servers import find_vllm, host, register, served_by_vllm
 from sparring.shipping.template import shipped_template
+
+_WITHOUT_EXAMPLES = 24  # cases
 
 
 async def play_checkpoint(
@@ -42,6 +51,25 @@ async def play_checkpoint(
         policy = trained_policy(shipping.source)
         played = await shipping.player.play(log_name, policy, cases, rollouts=1, is_greedy=True)
     return played
+
+
+async def play_without_examples(shipping: ShipContext, cases: Sequence[Case]) -> ExamplesRow | None:
+    """Play up to 24 validation cases with the checkpoint without the worked examples, and compare
+    the rewards. Return None if the agent has none."""
+    examples, some = len(shipping.task.examples), cases[:_WITHOUT_EXAMPLES]
+    if not examples or not some:
+        return None
+    played = shipping.player.rollouts_of(WITHOUT_EXAMPLES)
+    if len(played) < len(some):
+        policy = trained_policy(shipping.source)
+        played = await shipping.player.play(
+            WITHOUT_EXAMPLES, policy, some, rollouts=1, is_greedy=True, has_examples=False
+        )
+    ids = {case.id for case in some}
+    shown = [each for each in shipping.player.rollouts_of(CHECKPOINT) if each.case.id in ids]
+    return ExamplesRow(
+        examples=examples, cases=len(some), reward=_mean(shown), without=_mean(played)
+    )
 
 
 async def compare_on_validation(

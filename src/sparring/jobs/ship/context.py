@@ -12,7 +12,7 @@ from sparring.contracts.errors import CheckpointError, InvalidInput
 from sparring.contracts.kinds import Form, ShipSpec
 from sparring.contracts.policies import Policy
 from sparring.contracts.rollouts import Rollout
-from sparring.contracts.summaries import ArtefactRow, ProveSummary
+from sparring.contracts.summaries import ArtefactRow, ExamplesRow, ProveSummary
 from sparring.environments.task import Task
 from sparring.jobs.ship.playing import CHECKPOINT, ShipPlayer, served_artefact
 from sparring.jobs.worker import report_event
@@ -52,6 +52,7 @@ class ShipContext:
     llama: LlamaCpp
     conversations: Sequence[EncodedChat] = ()
     rows: dict[str, ArtefactRow] = field(default_factory=dict)
+    without_examples: ExamplesRow | None = None
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -146,6 +147,8 @@ def runnable_of(shipping: ShipContext, gguf: str = "") -> Runnable:
         gguf=gguf,
         has_ollama=bool(gguf) and Form.OLLAMA in shipping.spec.forms,
         has_tools=any(each.tools for each in shipping.conversations),
+        has_instructions=any(each.system for each in shipping.conversations),
+        examples=len(shipping.task.examples),
         thinks=is_thinking(shipping.player.rollouts_of(CHECKPOINT)),
     )
 

@@ -13,9 +13,9 @@ from sparring.contracts.summaries import ArtefactRow, HeldOutRow, ProveSummary
 from sparring.jobs.ship.context import ShipContext, runnable_of, sibling_run
 from sparring.jobs.ship.verdict import ShipVerdict
 from sparring.run_folder.checkpoint_list import Checkpoint
-from sparring.run_folder.files import read_json_or_empty, write_json, write_text
+from sparring.run_folder.files import read_json_or_empty, write_text
 from sparring.shipping.artefacts import Artefact
-from sparring.shipping.cards import SIGN, CardFacts, agent_json, model_card, proof_card
+from sparring.shipping.cards import SIGN, CardFacts, model_card, proof_card
 from sparring.shipping.how_to_run import Runnable, agent_lines, commands, how_to_run
 from sparring.shipping.source import base_licence, is_public
 from sparring.shipping.template import shipped_template
@@ -50,15 +50,12 @@ class Delivery:
         held_out = verdict.held_out
         facts, proof = self._facts(), self._shipping.proof_summary()
         artefacts = list(self._shipping.rows.values())
-        place, conversations = self._ship.staging, self._shipping.conversations
-        secret = {each.case.id for each in self._shipping.proof_rollouts("trained")}
-        agents = agent_json(conversations, self._spec.environment, secret=secret)
-        write_json(place / "agent.json", agents)
+        place, without = self._ship.staging, self._shipping.without_examples
         write_text(place / "chat_template.jinja", shipped_template(self._source.template))
         write_text(place / "how_to_run.md", how_to_run(runnable))
         comparison = verdict.problem or verdict.comparison
         write_text(place / "README.md", model_card(facts, proof, artefacts, comparison))
-        write_text(place / "proof_card.md", proof_card(facts, proof, artefacts, held_out))
+        write_text(place / "proof_card.md", proof_card(facts, proof, artefacts, held_out, without))
         self._ship.seal(self._manifest(facts, artefacts, held_out, proof))
 
     def _facts(self) -> CardFacts:
@@ -77,6 +74,7 @@ class Delivery:
             tools=tools,
             instructions=first.system if first else "",
             versions=_versions(),
+            examples=len(shipping.task.examples),
             left_out=tuple(shipping.warnings),
         )
 
@@ -102,6 +100,7 @@ class Delivery:
             "proof": _shareable(proof),
             "artefacts": [row.as_json() for row in artefacts],
             "held_out": held_out.as_json() if held_out else None,
+            "examples": facts.examples,
             "versions": dict(facts.versions),
             "sign": SIGN,
         }

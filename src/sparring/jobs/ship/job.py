@@ -21,6 +21,7 @@ from sparring.jobs.ship.behaviour import (
     play_checkpoint,
     play_held_out,
     play_on_other_servers,
+    play_without_examples,
 )
 from sparring.jobs.ship.context import ShipContext, choose_checkpoint, open_checkpoint
 from sparring.jobs.ship.handing_over import Delivery
@@ -84,6 +85,7 @@ class ShipJob(Job[ShipSummary]):
             shipping.ship.open(needed_bytes(shipping.source, forms, spec.quantizations))
         validation = self._validation_cases()
         artefacts = await self._write_and_verify(forms, validation)
+        shipping.without_examples = await play_without_examples(shipping, validation)
         # A single artefact that will play held-out cases need not play validation cases.
         plays_held_out = shipping.proof is not None and spec.cases != 0
         if validation and not (len(artefacts) == 1 and plays_held_out):
@@ -141,7 +143,7 @@ class ShipJob(Job[ShipSummary]):
 
 def _planned_rollouts(spec: ShipSpec, task: Task) -> int:
     validation = min(spec.validation_cases, task.suite.size(Split.VALIDATION))
-    total = spec.max_validation_plays * validation
+    total = (spec.max_validation_plays - (not task.examples)) * validation
     if spec.proof:
         held_out = task.suite.size(Split.HELD_OUT)
         held_out = held_out if spec.cases is None else min(spec.cases, held_out)

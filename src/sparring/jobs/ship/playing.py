@@ -29,12 +29,14 @@ from sparring.run_folder import RunFolder
 from sparring.run_folder.sharded_log import read_rollouts
 from sparring.shipping.artefacts import Artefact
 from sparring.shipping.llama_cpp import LlamaCpp, served
+from sparring.shipping.shipped_agent import ShippedAgent
 from sparring.shipping.source import Source, adapted, load_base, load_trained
 from sparring.shipping.template import shipped_template
 
 _SERVER_ERROR = 500
 CHECKPOINT = "checkpoint"
 HELD_OUT, HELD_OUT_GREEDY = "held-out", "held-out-greedy"
+WITHOUT_EXAMPLES = "without-examples"
 HELD_OUT_CHECKPOINT = "held-out-checkpoint"
 _SLOTS = 4
 _NO_KEY = "SPARRING_NO_KEY"
@@ -56,7 +58,11 @@ class ServedPolicy(EndpointPolicy):
 
 
 class ShipPlayer:
-    """Plays rollouts into named logs in the run's folder, and writes the run's progress."""
+    """Plays rollouts into named logs in the run's folder, and writes the run's progress.
+
+    After `by_folder`, every prompt begins with the instructions, tool schemas and worked examples
+    of the folder instead of the task's.
+    """
 
     def __init__(
         self, folder: RunFolder, spec: ShipSpec, task: Task, heartbeat: Heartbeat, total: int
@@ -66,6 +72,11 @@ class ShipPlayer:
         self._task = task
         self._heartbeat = heartbeat
         self._progress = Progress(total)
+        self._agent: ShippedAgent | None = None
+
+    def by_folder(self, agent: ShippedAgent) -> None:
+        """Play from now on with what the folder's `agent.json` holds."""
+        self._agent = agent
 
     async def play(
         self,
@@ -75,8 +86,10 @@ class ShipPlayer:
         *,
         rollouts: int,
         is_greedy: bool,
+        has_examples: bool = True,
     ) -> list[Rollout]:
         """Play the rollouts that the log `log_name` lacks, and return all its rollouts."""
+        task, agent = self._task, self._agent
         play = self._spec.play
         if is_greedy:
             play = play.model_copy(update={"temperature": 0.0})
@@ -85,9 +98,19 @@ class ShipPlayer:
         logged = LoggedPlay(
             self._folder.rollouts_of(log_name),
             lambda: plays_of(cases, rollouts, play.seed),
-            task=self._task,
+            task=task,
             policy=policy,
             play=play,
+            player=task.player(
+                policy,
+                play,
+                opening=[]
+                if not has_examples
+                else task.opening
+                if agent is None
+                else agent.items(),
+                reframe=agent.reframe if agent is not None else None,
+            ),
         )
         self._heartbeat.watch(lambda: self._progress.rollouts + logged.tokens_drawn())
         self._heartbeat.note(f"playing: {log_name}", step=self._progress.rollouts)

@@ -122,6 +122,7 @@ def summary_of(shipping: ShipContext, verdict: ShipVerdict, seconds: float) -> S
         warnings=tuple(shipping.warnings),
         artefacts=tuple(shipping.rows.values()),
         held_out=verdict.held_out,
+        without_examples=shipping.without_examples,
         commands=dict(verdict.commands) if is_delivered else {},
         agent_lines=verdict.agent_lines if is_delivered else "",
         uploads=tuple(verdict.uploads),

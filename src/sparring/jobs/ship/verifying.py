@@ -13,6 +13,8 @@ from sparring.contracts.rollouts import Rollout, RolloutKey
 from sparring.contracts.summaries import ArtefactRow
 from sparring.jobs.ship.context import ShipContext
 from sparring.player import Play
+from sparring.player.external_agent import ExternalAgent
+from sparring.player.trainability import reached_agents
 from sparring.run_folder.files import read_json, write_json
 from sparring.shipping.artefacts import (
     Artefact,
@@ -23,8 +25,10 @@ from sparring.shipping.artefacts import (
 )
 from sparring.shipping.conversations import EncodedChat, continued, first_prompts, trained_ids
 from sparring.shipping.llama_cpp import served
+from sparring.shipping.shipped_agent import AGENT, ShippedAgent, unshipped_beginning
 from sparring.shipping.verification import (
     Reference,
+    check_folder_prompt,
     check_trained_ids,
     make_reference,
     positions_of,
@@ -39,24 +43,64 @@ _REPLAYED = 16
 async def trained_prompts(
     shipping: ShipContext, cases: Sequence[Case], rollouts: Sequence[Rollout]
 ) -> list[EncodedChat]:
-    """Return the first prompts of up to 48 cases, and up to 48 longer conversations from their
-    rollouts. Raises FaultyArtefact if a first prompt differs from the prompt that a rollout
-    logged."""
+    """Write `agent.json`, and return prompts that are made of what it holds: the first prompts of
+    up to 48 cases, and up to 48 longer conversations from their rollouts.
+
+    Raises FaultyArtefact if a first prompt of the agent differs from the prompt that a rollout
+    logged, or a first prompt by the folder from the agent's.
+    """
     known = {case.id: case for case in cases} | {each.case.id: each.case for each in rollouts}
     some = list(known.values())[:_PROMPTS]
-    codec = shipping.source.codec()
+    task, codec = shipping.task, shipping.source.codec()
     plays = [Play(RolloutKey(shipping.spec.play.seed, 0, case.id, 0), case) for case in some]
-    first = await first_prompts(shipping.task.agent, codec, plays, shipping.task.context)
-    by_case = {each.case: each for each in first}
-    longer: list[EncodedChat] = []
+    proved = await first_prompts(task.agent, codec, plays, task.context, examples=task.opening)
+    of_case = {each.case: each for each in proved}
     for rollout in rollouts:
-        if (conversation := by_case.get(rollout.case.id)) is None:
-            continue
-        if rollout.rows and rollout.turns:
-            check_trained_ids(conversation, trained_ids(rollout), codec)
-        if (more := continued(conversation, rollout, codec)) is not None:
-            longer.append(more)
-    return [*first, *longer[:_PROMPTS]]
+        if rollout.case.id in of_case and rollout.rows and rollout.turns:
+            check_trained_ids(of_case[rollout.case.id], trained_ids(rollout), codec)
+    agent = await _written_agent(shipping, proved, plays[:1])
+    if not isinstance(task.agent, ExternalAgent):  # which makes its own prompts
+        shipping.player.by_folder(agent)
+        by_folder = await first_prompts(
+            task.agent, codec, plays, task.context, examples=agent.items(), reframe=agent.reframe
+        )
+        for ours, theirs in zip(by_folder, proved, strict=True):
+            check_folder_prompt(ours, theirs, codec)
+        of_case = {each.case: each for each in by_folder}
+    longer = [
+        more
+        for rollout in rollouts
+        if (first := of_case.get(rollout.case.id)) is not None
+        and (more := continued(first, rollout, codec)) is not None
+    ]
+    return [*of_case.values(), *longer[:_PROMPTS]]
+
+
+async def _written_agent(
+    shipping: ShipContext, proved: Sequence[EncodedChat], plays: Sequence[Play]
+) -> ShippedAgent:
+    """Write `agent.json`, unless an earlier attempt did, and return what can be read from it. Of
+    the agents that others hand off to or call, it holds the frame of one play."""
+    task, codec = shipping.task, shipping.source.codec()
+    others = [
+        chat
+        for each in list(reached_agents(task.agent))[1:]
+        for chat in await first_prompts(each, codec, plays, task.context)
+    ]
+    secret = {each.case.id for each in shipping.proof_rollouts("trained")}
+    found = ShippedAgent.of(
+        shipping.spec.environment, [*proved, *others], task.opening, secret=secret
+    )
+    shipping.ship.write_file(AGENT, lambda place: write_json(place, found.as_json()))
+    agent = ShippedAgent.read(shipping.ship.root)
+    agent.require({each.name for each in found.frames})
+    if unshipped := unshipped_beginning(proved, agent):
+        shipping.warnings.append(
+            f"every case begins with the same {unshipped} messages, which agent.json does not "
+            "hold: requests must send them. Declare them as worked examples (`examples`), and "
+            "train again"
+        )
+    return agent
 
 
 def write_artefacts(

@@ -99,7 +99,7 @@ def audit_parts(summary: AuditSummary) -> Iterator[Part]:
     yield headline(
         verdict,
         f"{', '.join(summary.measures)} made {summary.judgements} judgements of answers by up to "
-        "nine null players, of which two give the expected answer",
+        "eleven null players, of which two give the expected answer",
         style,
     )
     for message in summary.left_out:
@@ -141,6 +141,9 @@ def shipment_parts(summary: ShipSummary) -> Iterator[Part]:
             yield _remarkable(f"{row.name}: {row.warning}")
     if summary.comparison:
         yield Paragraph(summary.comparison)
+    if (compared := summary.without_examples) is not None:
+        yield Paragraph(f"The checkpoint's mean reward {compared.sentence}")
+        yield remark("Send the worked examples before each question, as how_to_run.md shows.")
     for line in summary.uploads:
         yield remark(line)
     yield from commands(after_shipment(summary))
