@@ -30,11 +30,12 @@ def sparring(project: Path, *arguments: str) -> Any:
 
 
 def rewards_by_folder(project: Path, place: Path, log: Path) -> list[float]:
-    """The reward of each held-out case, played by the lines of how_to_run.md."""
+    """The rewards of held-out cases, each played four times by the lines of how_to_run.md, sampled
+    as the GGUF file says."""
     import asyncio
 
     task = Task.of_environment(load_environment(str(project / "my_agent.py")))
-    cases = list(task.suite.cases(Split.HELD_OUT))
+    cases = 4 * list(task.suite.cases(Split.HELD_OUT))  # as often as in the proof
     (gguf,) = place.glob("gguf/*.gguf")
     with served(find_llama_cpp(), gguf, log) as server:
         done = subprocess.run(
