@@ -37,7 +37,7 @@ def call(tool: str, **arguments: Any) -> str:
 
 def play_script(
     agent: Agent[Any],
-    said: Sequence[str],
+    replies: Sequence[str],
     codec: ChatCodec,
     *,
     limits: Limits | None = None,
@@ -48,7 +48,7 @@ def play_script(
 
     def script(request: SampleRequest) -> str:
         turn = request.key.turn
-        return said[turn] if turn < len(said) else ""
+        return replies[turn] if turn < len(replies) else ""
 
     player = Player(agent, ScriptedPolicy(script, codec), limits=limits, context=context)
     play = Play(RolloutKey(0, 0, "c", 0), Case("c", input))

@@ -132,20 +132,20 @@ class Cluster:
         process.wait()
 
     def node_states(self) -> dict[str, str]:
-        told = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).stdout
-        return dict(line.split() for line in told.splitlines())
+        output = self.run("sinfo", "-h", "-N", "-o", "%N %T", check=False).stdout
+        return dict(line.split() for line in output.splitlines())
 
     def jobs(self) -> list[dict[str, Any]]:
-        told = self.run("squeue", "--json", check=False).stdout
-        return list(json.loads(told)["jobs"]) if told.strip() else []
+        output = self.run("squeue", "--json", check=False).stdout
+        return list(json.loads(output)["jobs"]) if output.strip() else []
 
     def state_of(self, job: str) -> str:
-        told = self.run("scontrol", "show", "job", job, check=False).stdout
-        return told.partition("JobState=")[2].split()[0] if "JobState=" in told else ""
+        output = self.run("scontrol", "show", "job", job, check=False).stdout
+        return output.partition("JobState=")[2].split()[0] if "JobState=" in output else ""
 
     def restarts_of(self, job: str) -> int:
-        told = self.run("scontrol", "show", "job", job).stdout
-        return int(told.partition("Restarts=")[2].split()[0])
+        output = self.run("scontrol", "show", "job", job).stdout
+        return int(output.partition("Restarts=")[2].split()[0])
 
     def components_of(self, job: str) -> int:
         shown = self.run("scontrol", "show", "job", job).stdout

@@ -46,8 +46,8 @@ def ended(folder: RunFolder, seconds: float = 240) -> History:
 def completed(folder: RunFolder, seconds: float = 240) -> RunFolder:
     found = ended(folder, seconds)
     logs = sorted((folder.path / "logs").rglob("*.log"))
-    told = "\n".join(f"{log.name}:\n{log.read_text()[-1500:]}" for log in logs)
-    assert found.state is RunState.COMPLETED, f"{found.cause} {found.message}\n{told}"
+    ends = "\n".join(f"{log.name}:\n{log.read_text()[-1500:]}" for log in logs)
+    assert found.state is RunState.COMPLETED, f"{found.cause} {found.message}\n{ends}"
     return folder
 
 

@@ -45,7 +45,7 @@ def refuse(message: str, *names: str, param: str | None = None) -> Any:
     return answer
 
 
-def test_one_loop_has_one_client_and_another_loop_another(chat_server: ChatServer) -> None:
+def test_each_event_loop_has_a_client_of_its_own(chat_server: ChatServer) -> None:
     client = client_of(chat_server)
 
     async def clients() -> list[Any]:
@@ -122,7 +122,7 @@ def test_a_refusal_that_no_change_would_mend_is_raised_at_once(
     assert len(chat_server.requests) == 1
 
 
-def test_a_busy_server_is_asked_again(chat_server: ChatServer) -> None:
+def test_a_request_to_a_busy_server_is_retried(chat_server: ChatServer) -> None:
     statuses = iter([503, 200])
     chat_server.answer = lambda _: (next(statuses), completion("at last"))
     assert ask(client_of(chat_server, retries=1), {}) == ["at last"]
@@ -192,7 +192,7 @@ def test_a_refusal_names_address_status_and_cure_after_one_request(
     assert str(raised.value) == f"{chat_server.url} {message.replace('URL', chat_server.url)}"
 
 
-def test_an_address_without_a_path_is_told_where_most_servers_answer() -> None:
+def test_an_address_without_a_path_gets_the_path_of_most_servers() -> None:
     spec = EndpointSpec(base_url="http://127.0.0.1:9", model="fake")
     assert "most servers answer at http://127.0.0.1:9/v1" in str(
         EndpointClient(spec)._no_completion("<html>")

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "sparring"
 MODULES = sorted(SOURCE.rglob("*.py"))
+TESTS = sorted({*(ROOT / "tests").rglob("*.py")} - {*(ROOT / "tests" / "samples").rglob("*.py")})
 PROSE = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 RETIRED = tomllib.loads((ROOT / "tests" / "retired_names.toml").read_text())
 MOST_LINES = 60
@@ -52,7 +53,7 @@ def words_of(name: str) -> set[str]:
 
 def test_no_identifier_uses_a_retired_name() -> None:
     found = []
-    for path in MODULES:
+    for path in [*MODULES, *TESTS]:
         names = [(path.stem, 1), *identifiers(parsed(path))]
         for name, line in names:
             for word in words_of(name) & RETIRED["identifiers"].keys():
@@ -66,7 +67,7 @@ def test_no_prose_uses_a_retired_word(word: str) -> None:
     pattern = re.compile(rf"\b{re.escape(word)}\b", re.IGNORECASE)
     found = [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
-        for path in [*MODULES, *PROSE]
+        for path in [*MODULES, *TESTS, *PROSE]
         if word not in allowed(path)
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if pattern.search(line)

@@ -75,7 +75,11 @@ BROUGHT = {
     "pydantic_core": "pydantic",
     "safetensors": "transformers",
 }
-ASKED_FOR = {"bitsandbytes", "cyllama", "deepspeed"}  # an error names them where they are needed
+NAMED_IN_ERRORS = {
+    "bitsandbytes",
+    "cyllama",
+    "deepspeed",
+}  # an error names them where they are needed
 
 
 def imported_packages() -> set[str]:
@@ -101,7 +105,7 @@ def test_every_package_that_is_imported_is_declared_or_comes_with_one_that_is():
     users = [each for name, extra in extras.items() if name != "dev" for each in extra]
     declared = set(names_of([*project["dependencies"], *users]))
     installed = packages_distributions()
-    for name in imported_packages() - ASKED_FOR:
+    for name in imported_packages() - NAMED_IN_ERRORS:
         packages = set(names_of(installed.get(name, [name])))
         if name in BROUGHT:
             assert BROUGHT[name] in declared

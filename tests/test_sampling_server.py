@@ -119,7 +119,7 @@ def test_a_stop_token_ends_the_sample_and_is_part_of_it(address: str, model: Pat
     assert drawn.finish.value == "stop"
 
 
-def test_the_model_and_its_weight_version_are_told(address: str, model: Path) -> None:
+def test_the_server_names_its_model_and_weight_version(address: str, model: Path) -> None:
     async def look() -> tuple[str, Any, Any]:
         server, http = VllmServer(address), JsonHttp(address)
         before = (await http.get("/weight_info", 5)).json()

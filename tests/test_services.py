@@ -44,11 +44,11 @@ def test_a_service_is_there_while_it_is_needed_and_gone_afterwards(
         deadline = time.monotonic() + 10
         while True:
             try:
-                told = urllib.request.urlopen(f"http://{addresses['web']}/", timeout=5)
+                response = urllib.request.urlopen(f"http://{addresses['web']}/", timeout=5)
                 break
-            except OSError:  # with ready_line it may have said so a moment too early
+            except OSError:  # with ready_line it may have printed the line a moment too early
                 assert time.monotonic() < deadline
-        assert told.status == 200
+        assert response.status == 200
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://{addresses['web']}/", timeout=5)
 
@@ -169,7 +169,7 @@ def test_a_service_is_ready_once_its_page_answers_with_success(
     assert is_ready(service("web", "", ready_http=path), port, tmp_path / "log") is is_up
 
 
-def test_a_proxy_is_not_asked_for_a_service_on_this_machine(
+def test_a_proxy_is_not_used_for_a_service_on_this_machine(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):

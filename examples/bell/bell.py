@@ -29,12 +29,12 @@ def knock() -> str:
 
 @measure(threshold=0.5)
 def got_in(rollout):
-    """One of the two was done, once, and then it was said so."""
+    """One of the two tools was called, once, and the answer is done."""
     calls = [call.tool for call in rollout.tool_calls]
     if len(calls) != 1 or calls[0] not in WORTH:
         return failed(f"{len(calls)} calls, where one was needed")
     if rollout.answer.strip() != "done":
-        return failed(f"said {rollout.answer.strip()!r}, not done")
+        return failed(f"answered {rollout.answer.strip()!r}, not done")
     return scored(WORTH[calls[0]], f"{calls[0]} is worth {WORTH[calls[0]]:g}")
 
 

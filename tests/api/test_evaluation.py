@@ -36,8 +36,8 @@ AGENT = Agent(name="a", tools=[wait])
 SUITE = Suite.from_records([{"input": f"q{n}", "split": "validation"} for n in range(30)])
 
 
-class ScriptedWaves(ScriptedPolicy):
-    """A script that plays in waves, so that block and resume logic is the real one."""
+class ScriptedBatches(ScriptedPolicy):
+    """A script that plays in lockstep batches, so that block and resume logic is the real one."""
 
     samples_in_lockstep = True
 
@@ -69,7 +69,7 @@ def script(request: SampleRequest) -> str:
 
 
 def play(tmp_path, name, codec, **options):
-    policy = options.pop("policy", None) or ScriptedWaves(script, codec)
+    policy = options.pop("policy", None) or ScriptedBatches(script, codec)
     return evaluate(
         AGENT,
         options.pop("suite", SUITE),
@@ -93,7 +93,7 @@ def codec(codecs):
     return codecs["qwen3"]
 
 
-def test_the_same_evaluation_twice_gives_the_same_bytes_whatever_the_tools_timing(tmp_path, codec):
+def test_an_evaluation_repeats_byte_for_byte_whatever_the_timing_of_tools(tmp_path, codec):
     first, second = (play(tmp_path, name, codec) for name in ("first", "second"))
     assert shards(first.folder) == shards(second.folder)
     assert first.summary.rollouts == 60
@@ -101,10 +101,10 @@ def test_the_same_evaluation_twice_gives_the_same_bytes_whatever_the_tools_timin
 
 
 @pytest.mark.parametrize("dies_at", [1, 4, 7, 12])
-def test_an_evaluation_that_broke_off_goes_on_to_the_same_bytes(tmp_path, codec, dies_at):
+def test_an_interrupted_evaluation_resumes_to_the_same_bytes(tmp_path, codec, dies_at):
     whole = play(tmp_path, "whole", codec)
     with pytest.raises(KeyboardInterrupt):
-        play(tmp_path, "broken", codec, policy=ScriptedWaves(script, codec, dies_at))
+        play(tmp_path, "broken", codec, policy=ScriptedBatches(script, codec, dies_at))
     kept = len(RolloutLog(RunFolder(tmp_path / "broken").rollouts()))
     assert kept < 60
     resumed = play(tmp_path, "broken", codec)
@@ -114,20 +114,20 @@ def test_an_evaluation_that_broke_off_goes_on_to_the_same_bytes(tmp_path, codec,
 
 
 def test_with_a_server_only_the_missing_rollouts_are_played(tmp_path, codec):
-    asked = []
+    requested = []
 
     def counting(request):
-        asked.append(request.key.rollout.id)
-        if len(asked) == 21:
+        requested.append(request.key.rollout.id)
+        if len(requested) == 21:
             raise KeyboardInterrupt
         return "fine"
 
     with pytest.raises(KeyboardInterrupt):
         play(tmp_path, "run", codec, policy=ScriptedPolicy(counting, codec))
     kept = len(RolloutLog(RunFolder(tmp_path / "run").rollouts()))
-    before = len(asked)
+    before = len(requested)
     result = play(tmp_path, "run", codec, policy=ScriptedPolicy(counting, codec))
-    assert len(asked) - before == 60 - kept
+    assert len(requested) - before == 60 - kept
     assert len({rollout.id for rollout in result.rollouts()}) == 60
 
 
@@ -147,7 +147,7 @@ def test_other_settings_are_refused_on_resuming_with_what_differs(tmp_path, code
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"split": "foo"}, "'training', 'validation' or 'held-out'"),
         ({"temperature": -1}, "temperature: "),
@@ -158,10 +158,10 @@ def test_other_settings_are_refused_on_resuming_with_what_differs(tmp_path, code
         ({"suite": [1]}, "Suite.from_records"),
     ],
 )
-def test_every_mistake_in_python_is_answered_with_what_to_do(tmp_path, codec, options, said):
-    asked = {"agent": AGENT, "suite": SUITE, "measures": ["length"], **options}
-    with pytest.raises(InvalidInput, match=re.escape(said)):
-        evaluate(**asked, policy=ScriptedPolicy(script, codec), runs=tmp_path)
+def test_a_wrong_argument_in_python_is_refused_with_the_remedy(tmp_path, codec, options, message):
+    arguments = {"agent": AGENT, "suite": SUITE, "measures": ["length"], **options}
+    with pytest.raises(InvalidInput, match=re.escape(message)):
+        evaluate(**arguments, policy=ScriptedPolicy(script, codec), runs=tmp_path)
 
 
 def test_two_processes_never_write_the_same_run(tmp_path, codec):
@@ -170,7 +170,7 @@ def test_two_processes_never_write_the_same_run(tmp_path, codec):
         play(tmp_path, "run", codec, cases=4)
 
 
-def test_held_out_cases_are_played_only_when_asked_for_and_it_is_recorded(tmp_path, codec):
+def test_held_out_cases_are_played_only_on_request_which_the_spec_records(tmp_path, codec):
     suite = Suite.from_records(
         [{"input": f"q{n}", "split": "held-out" if n % 2 else "validation"} for n in range(60)]
     )
@@ -224,7 +224,7 @@ def test_a_worker_killed_in_the_middle_resumes_to_the_same_bytes(tmp_path, tiny_
 
 
 @pytest.mark.nightly
-def test_a_worker_that_is_asked_to_stop_says_so_and_can_go_on(tmp_path, tiny_folder):
+def test_a_worker_that_gets_sigterm_reports_stopped_and_resumes(tmp_path, tiny_folder):
     folder = new_run(tmp_path / "run", tiny_folder)
     worker = start_worker(folder)
     while len(RolloutLog(folder.rollouts())) < 8 and worker.poll() is None:

@@ -16,22 +16,22 @@ def problem_of(**settings) -> str:
 
 
 def test_a_name_that_is_not_in_a_table_is_answered_with_those_that_are():
-    told = problem_of(warm_start={"path": "demos.jsonl"})
-    assert "warm_start.path: no such setting; there are source, num_train_epochs" in told
-    assert "warm_start.source: Field required" in told
+    problem = problem_of(warm_start={"path": "demos.jsonl"})
+    assert "warm_start.path: no such setting; there are source, num_train_epochs" in problem
+    assert "warm_start.source: Field required" in problem
 
 
 def test_a_name_that_is_no_setting_is_answered_with_the_settings():
-    told = problem_of(learning_rat=1)
-    assert told.startswith("learning_rat: no such setting; there are ")
-    assert "learning_rate" in told
+    problem = problem_of(learning_rat=1)
+    assert problem.startswith("learning_rat: no such setting; there are ")
+    assert "learning_rate" in problem
 
 
 @pytest.mark.parametrize("name", ["run_config", "hooks", "session", "max_turns"])
-def test_arguments_of_the_runner_are_told_where_they_belong(name):
-    told = problem_of(**{name: None})
-    assert told.startswith(f"{name}: ")
-    assert "no such setting" not in told
+def test_arguments_of_the_runner_are_refused_with_the_place_where_they_belong(name):
+    problem = problem_of(**{name: None})
+    assert problem.startswith(f"{name}: ")
+    assert "no such setting" not in problem
 
 
 def test_a_run_of_another_kind_is_refused_by_name(tmp_path):

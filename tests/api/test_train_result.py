@@ -32,17 +32,17 @@ def wait(text: str = "") -> str:
 
 def first_prompt_ids(result: TrainResult, question: Any = "hello") -> list[int]:
     """The first prompt that an answer is sampled from."""
-    asked = []
+    lengths = []
     kept = result.policy.sample
 
     async def sample(request: Any) -> Any:
-        asked.append(list(request.prompt))
+        lengths.append(list(request.prompt))
         return await kept(request)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(result.policy, "sample", sample)
         result.generate(question, max_new_tokens=4)
-    return asked[0]
+    return lengths[0]
 
 
 def first_prompt(result: TrainResult, question: Any) -> str:
@@ -53,7 +53,7 @@ def prompt_tokens(result: TrainResult) -> int:
     return len(first_prompt_ids(result))
 
 
-def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
+def test_a_training_returns_the_agent_with_the_trained_model(tiny_folder, tmp_path):
     result = trainer(
         tiny_folder, tmp_path, max_steps=1, agent=Agent(name="a", tools=[wait]),
         family=replace(TALKATIVE, tool_calls=EveryOther()),
@@ -79,7 +79,7 @@ def test_the_trained_model_is_handed_back_to_the_agent(tiny_folder, tmp_path):
 def test_an_answer_is_generated_in_a_world_of_its_own_which_then_ends(tiny_folder, tmp_path):
     lives = []
 
-    class Desk:
+    class Shelf:
         def __init__(self):
             lives.append("made")
 
@@ -91,7 +91,7 @@ def test_an_answer_is_generated_in_a_world_of_its_own_which_then_ends(tiny_folde
         def after_rollout(self):
             lives.append("ended")
 
-    result = trainer(tiny_folder, tmp_path, max_steps=1, context=Desk).train()
+    result = trainer(tiny_folder, tmp_path, max_steps=1, context=Shelf).train()
     lives.clear()
     with_tools = prompt_tokens(result)
     assert lives == ["made", "ended"]

@@ -46,8 +46,8 @@ def test_training_moves_the_weights_and_leaves_a_run_behind(tiny_folder, tmp_pat
     assert [row["step"] for row in result.history] == [0, 1, 2, 3]
     assert [each.step for each in list_checkpoints(result.folder.checkpoints)] == [2, 3]
     assert result.best is not None
-    told = [event["event"] for event in lines(result.folder.events)]
-    assert told == ["started", "inputs", "parity", "checkpoint", "checkpoint", "completed"]
+    events = [event["event"] for event in lines(result.folder.events)]
+    assert events == ["started", "inputs", "parity", "checkpoint", "checkpoint", "completed"]
 
 
 def test_every_training_rollout_is_on_disk_with_reward_and_advantage(tiny_folder, tmp_path):
@@ -69,7 +69,7 @@ def test_a_step_tells_loss_reward_pass_rates_and_live_groups(tiny_folder, tmp_pa
     assert "call_rate" not in row  # the agent has no tools
 
 
-def test_the_same_seed_gives_the_same_weights_and_another_does_not(tiny_folder, tmp_path):
+def test_equal_seeds_give_equal_weights_and_other_seeds_other_weights(tiny_folder, tmp_path):
     digests = [
         weights_digest(trainer(tiny_folder, tmp_path, seed=seed).train()) for seed in (0, 0, 1)
     ]
@@ -151,7 +151,7 @@ def test_other_settings_under_the_same_name_are_refused(tiny_folder, tmp_path):
         trainer(tiny_folder, tmp_path, run="r", max_steps=2)
 
 
-def test_other_cases_are_refused_unless_told_to(tiny_folder, tmp_path):
+def test_another_suite_is_refused_unless_changes_are_accepted(tiny_folder, tmp_path):
     trainer(tiny_folder, tmp_path, run="r", max_steps=1).train()
     other = {"run": "r", "max_steps": 1, "suite": questions(72)}
     with pytest.raises(RunChanged, match="a different suite"):
@@ -185,12 +185,12 @@ def test_reward_functions_in_trls_form_stand_beside_measures(tiny_folder, tmp_pa
 
 
 def test_a_reward_function_that_breaks_leaves_rollouts_unscored(tiny_folder, tmp_path):
-    asked = 0
+    calls = 0
 
     async def broken(completions, **_):
-        nonlocal asked
-        asked += 1
-        if asked > 1:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
             raise OSError("judge is down")
         return [1.0 + n for n, _ in enumerate(completions)]
 
@@ -268,7 +268,7 @@ def test_a_loaded_model_tokenizer_optimizer_and_scheduler_are_used(tiny_folder, 
     assert made.engine.optimizer.optimizer is optimizer
 
 
-def test_a_model_with_an_adapter_goes_on_with_it(tiny_folder, tmp_path):
+def test_a_model_with_an_adapter_trains_that_adapter(tiny_folder, tmp_path):
     from peft import LoraConfig, get_peft_model
 
     base = AutoModelForCausalLM.from_pretrained(tiny_folder)

@@ -31,7 +31,7 @@ def below(kind: type[SparringError]) -> Iterator[type[SparringError]]:
 TREE = sorted(set(below(SparringError)), key=lambda kind: kind.__name__)
 
 
-def test_what_the_caller_did_wrong_ends_with_2_and_what_broke_ends_with_another_code() -> None:
+def test_errors_of_the_caller_exit_with_2_and_failures_with_another_code() -> None:
     codes = {kind.__name__: kind.exit_code for kind in TREE if kind.exit_code != 2}
     assert codes == {
         "AmbiguousRun": 102,

@@ -116,7 +116,7 @@ def test_a_group_of_one_case_is_too_small_to_be_checked_or_audited() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_what_an_entry_names_exists(kind: RunKind) -> None:
+def test_every_entry_names_a_spec_a_summary_a_job_and_a_view_that_exist(kind: RunKind) -> None:
     assert kind.spec.model_fields["kind"].default == kind.name
     assert kind.summary.model_fields["kind"].default == kind.name
     assert callable(job_of(kind.name))

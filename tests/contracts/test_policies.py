@@ -102,7 +102,7 @@ def test_only_a_token_policy_that_asks_for_it_is_played_in_lockstep(
     assert is_played_in_lockstep(policy) is is_lockstep
 
 
-def test_token_and_chat_policies_are_told_apart_by_what_they_can_do() -> None:
+def test_a_policy_with_sample_is_a_token_policy_and_one_with_respond_a_chat_policy() -> None:
     sampler, chat = Sampler(in_lockstep=True), Chat()
     assert (isinstance(sampler, TokenPolicy), isinstance(sampler, ChatPolicy)) == (True, False)
     assert (isinstance(chat, TokenPolicy), isinstance(chat, ChatPolicy)) == (False, True)

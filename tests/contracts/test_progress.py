@@ -12,7 +12,7 @@ from sparring.contracts.progress import (
 
 
 def beat(step, **besides):
-    return {"pid": 1, "step": step, "steps": 9, "said": [], "metrics": {"loss": 0.5}, **besides}
+    return {"pid": 1, "step": step, "steps": 9, "messages": [], "metrics": {"loss": 0.5}, **besides}
 
 
 def test_each_step_and_each_validation_is_a_line_of_its_own_and_comes_once():
@@ -25,11 +25,11 @@ def test_each_step_and_each_validation_is_a_line_of_its_own_and_comes_once():
     ]
 
 
-def test_an_attempt_that_goes_on_says_nothing_twice_and_nothing_empty():
+def test_a_resumed_attempt_repeats_no_line_and_prints_no_empty_one():
     lines = NewLines()
     lines(beat(4, validated_at=4, validation=0.5))
-    assert lines(beat(2, pid=2, said=["goes on"], metrics={})) == ["goes on"]
-    assert lines(beat(3, pid=2, said=["goes on"])) == ["step 3/9 · loss +0.500"]
+    assert lines(beat(2, pid=2, messages=["goes on"], metrics={})) == ["goes on"]
+    assert lines(beat(3, pid=2, messages=["goes on"])) == ["step 3/9 · loss +0.500"]
 
 
 def test_a_step_line_fits_80_columns_and_keeps_what_every_step_has():

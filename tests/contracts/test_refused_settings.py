@@ -35,5 +35,5 @@ def test_a_field_with_another_name_here_or_of_saving_evaluating_and_the_hub_is_r
 
 
 @pytest.mark.parametrize("name", ["num_iterations", "epsilon", "presave_x", "hub", ""])
-def test_any_other_field_is_left_to_the_engine(name: str) -> None:
+def test_a_field_that_is_not_in_the_table_is_left_to_the_engine(name: str) -> None:
     assert not is_never_the_engines(name)

@@ -1,4 +1,4 @@
-"""A summary knows whether its run did what its command asked for, and which JSON it was."""
+"""A summary knows whether its run did what its command requested, and which JSON it was."""
 
 from __future__ import annotations
 

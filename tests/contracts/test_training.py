@@ -49,7 +49,7 @@ def test_short_forms_stand_for_a_table(given: Any, servers: Any, started: int) -
     "given",
     [0, True, "host:1", "ftp://a:1", ["http://a:1", "http://a:1"], [], "http://key@a:1"],
 )
-def test_what_cannot_be_a_server_is_refused(given: Any) -> None:
+def test_a_value_that_names_no_sampling_servers_is_refused(given: Any) -> None:
     with pytest.raises(ValidationError):
         TrainSettings(sampling=given)
 
@@ -109,7 +109,7 @@ def test_a_guard_given_whole_is_taken_as_it_is() -> None:
         ({"entropy": 3}, "entropy\n  Input should be a valid dictionary or instance of Guard"),
     ],
 )
-def test_what_is_no_guard_is_refused_by_its_name(table: dict[str, Any], problem: str) -> None:
+def test_an_invalid_guard_is_refused_by_its_name(table: dict[str, Any], problem: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Guards.model_validate(table)
     assert problem in str(refused.value)

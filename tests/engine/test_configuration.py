@@ -56,7 +56,7 @@ def test_an_epoch_is_one_pass_over_the_cases():
     assert config(num_train_epochs=2).max_steps == 2 * config().max_steps == 500
 
 
-def test_settings_that_are_not_trls_have_the_defaults_that_were_asked_for():
+def test_settings_that_trl_lacks_have_the_documented_defaults():
     settings = TrainSettings()
     assert settings.mask_truncated_completions is True
     assert settings.max_turns == 6
@@ -70,7 +70,7 @@ def test_learning_rates_by_default_are_those_of_full_and_of_adapter_training():
     assert config(lora=True).learning_rate == 1e-4
 
 
-def test_lora_has_the_defaults_that_were_asked_for_and_takes_pefts_fields():
+def test_lora_has_the_documented_defaults_and_accepts_pefts_fields():
     lora = lora_config(TrainSettings(lora=True))
     assert (lora.r, lora.lora_alpha, lora.lora_dropout) == (16, 32, 0.0)
     assert lora.target_modules == "all-linear"
@@ -129,7 +129,7 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
         ({"engine": {"weight_decay": "much"}}, "engine.weight_decay: .*number"),
     ],
 )
-def test_what_does_not_exist_is_refused_with_what_does(table, advice):
+def test_an_unknown_setting_value_is_refused_with_the_valid_ones(table, advice):
     with pytest.raises((SettingError, ValueError), match=advice):
         check(TrainSettings(**table))
 

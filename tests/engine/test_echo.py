@@ -76,12 +76,12 @@ def by_hand(values, normalization):
         [-values[number, place] for body in bodies for place in range(body.start, body.stop)]
         for number, bodies in enumerate(BODIES)
     ]
-    told = [losses for losses in per_row if losses]
+    filled = [losses for losses in per_row if losses]
     if normalization == "selected_tokens":
-        return sum(sum(losses) for losses in told) / sum(map(len, told))
+        return sum(sum(losses) for losses in filled) / sum(map(len, filled))
     if normalization == "sequence_mean":
-        return sum(sum(losses) / len(losses) for losses in told) / len(told)
-    return sum(sum(losses) / LONGEST for losses in told) / len(told)
+        return sum(sum(losses) / len(losses) for losses in filled) / len(filled)
+    return sum(sum(losses) / LONGEST for losses in filled) / len(filled)
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
@@ -127,7 +127,7 @@ def test_coefficient_zero_adds_nothing_and_measures_all_the_same():
     assert echo.take_sums()["env_tokens/add"] == 7
 
 
-def test_the_loss_of_each_tool_is_told_apart():
+def test_the_loss_is_reported_for_each_tool():
     echo = Echo(0.05)
     given = batch()
     echo.carry(given, streams("selected_tokens"))
@@ -212,7 +212,7 @@ def test_coefficient_zero_gives_the_weights_of_a_run_without_it(tiny_folder, tmp
     assert "env_loss/find" not in without.history[-1]
 
 
-def test_what_tools_answer_is_learned(tiny_folder, tmp_path):
+def test_echo_lowers_the_loss_on_tool_results(tiny_folder, tmp_path):
     losses = [
         [row["env_loss/find"] for row in result.history if "loss" in row]
         for result in (

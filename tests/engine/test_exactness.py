@@ -106,7 +106,7 @@ def replaying(rows: Callable[[Any], tuple[list[int], list[int]]], policy_model: 
     return function
 
 
-def test_one_step_equals_bare_trl_on_the_same_rollouts(bare, tiny_folder, tmp_path):
+def test_a_step_equals_one_of_bare_trl_on_the_same_rollouts(bare, tiny_folder, tmp_path):
     given: dict[str, list[Any]] = {}
     for prompt, prompt_ids, completion_ids in bare.seen:
         given.setdefault(prompt, []).append((prompt_ids, completion_ids))

@@ -137,8 +137,8 @@ def test_several_passes_over_one_prefix_give_the_gradients_of_a_single_pass(lora
             model, model, ids[rows], mask[rows], keep, prefix=prefix, is_last=number == passes - 1
         )
         scores.append(found.log_probs[:, -keep:].detach())
-        said = found.log_probs[:, -keep:] + 0.1 * found.entropy[:, -keep:]
-        (said * weights[rows]).sum().backward()
+        values = found.log_probs[:, -keep:] + 0.1 * found.entropy[:, -keep:]
+        (values * weights[rows]).sum().backward()
     plain = row_by_row(model, ids, mask, keep).log_probs[:, -keep:]
     assert torch.allclose(torch.cat(scores), plain, atol=1e-5)
     for name, parameter in model.named_parameters():
@@ -171,7 +171,7 @@ class Prefix:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reason"),
     [
         ({"is_checkpointed": True}, "gradient checkpointing"),
         ({"is_sharded": True}, "sharded"),
@@ -180,7 +180,7 @@ class Prefix:
         ({"_is_stateful": True}, "state"),
     ],
 )
-def test_what_cannot_be_shared_is_said(changed, told):
+def test_a_model_whose_prompts_cannot_be_shared_gets_the_reason(changed, reason):
     model = made("llama")
     flags = {"is_sharded": False, "is_checkpointed": False}
     assert why_prompts_cannot_be_shared(model, **flags) == ""
@@ -189,7 +189,7 @@ def test_what_cannot_be_shared_is_said(changed, told):
             flags[name] = value
         else:
             setattr(model, name, value)
-    assert told in why_prompts_cannot_be_shared(model, **flags)
+    assert reason in why_prompts_cannot_be_shared(model, **flags)
 
 
 KEEP = 90  # with four rows, more than two tiles

@@ -107,7 +107,7 @@ def test_figures_are_those_of_all_ranks() -> None:
 
 
 @pytest.mark.parametrize(("others", "tokens"), [([], None), ([[3.0, 0.0, 0.0]], 3)])
-def test_there_is_nothing_to_compare_only_where_no_rank_has_sampled(
+def test_parity_is_none_only_if_no_rank_has_sampled_a_token(
     others: list[list[float]], tokens: int | None
 ) -> None:
     engine = Engine(others=others)

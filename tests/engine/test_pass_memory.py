@@ -32,11 +32,11 @@ def test_where_less_is_free_fewer_rows_are_taken_and_they_divide_the_step(monkey
     assert chosen(monkeypatch, 3.5, rows=30).rows == 10
 
 
-def test_what_is_needed_besides_is_taken_off(monkeypatch):
+def test_memory_for_other_needs_is_subtracted_before_rows_are_chosen(monkeypatch):
     assert chosen(monkeypatch, 3.5, needed_besides=int(2.5 * GIB)).rows == 2
 
 
-def test_memory_that_was_asked_for_is_used_where_it_is_free(monkeypatch):
+def test_requested_memory_is_used_as_far_as_it_is_free(monkeypatch):
     assert chosen(monkeypatch, 100, wanted=10).rows == 32
     assert chosen(monkeypatch, 1, wanted=10).rows == 4
 

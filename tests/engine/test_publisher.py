@@ -60,14 +60,14 @@ def test_every_version_has_a_name_with_step_and_digest(adapted: Any, tmp_path: P
     assert sorted(each.name for each in tmp_path.iterdir()) == [first.name, second.name]
 
 
-def test_what_a_killed_attempt_left_unfinished_is_removed(adapted: Any, tmp_path: Path) -> None:
+def test_unfinished_weights_of_a_killed_attempt_are_removed(adapted: Any, tmp_path: Path) -> None:
     (tmp_path / ".staging-1").mkdir()
     policy = Policy()
     Publisher(trainer_of(adapted), policy, tmp_path, "run").sync()  # type: ignore[arg-type]
     assert [each.name for each in tmp_path.iterdir()] == [policy.used[0].name]
 
 
-def test_the_same_weights_in_another_folder_get_another_name(adapted: Any, tmp_path: Path) -> None:
+def test_equal_weights_in_another_folder_get_another_name(adapted: Any, tmp_path: Path) -> None:
     policy = Policy()
     for place in ("one", "other"):
         Publisher(trainer_of(adapted), policy, tmp_path / place, "run").sync()  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_resumed_attempt_with_other_weights_gets_another_name(
     assert first == third != second
 
 
-def test_what_is_published_is_the_adapter_as_peft_loads_it(
+def test_a_published_adapter_is_one_that_peft_loads(
     adapted: Any, tiny_folder: Path, tmp_path: Path
 ) -> None:
     from peft import PeftModel

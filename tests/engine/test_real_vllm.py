@@ -64,11 +64,11 @@ def test_two_servers_end_as_one_does_and_so_does_one_of_two_that_is_killed(
 ):
     model, one, alone = served
     other = RealServer(model, tmp_path / "log", *ADAPTERS).start()
-    complete, asked = VllmServer.complete, []
+    complete, addresses = VllmServer.complete, []
 
     async def and_kill(self: VllmServer, *given: Any, **options: Any) -> Any:
-        asked.append(self.address)
-        if asked.count(other.address) == 3:
+        addresses.append(self.address)
+        if addresses.count(other.address) == 3:
             threading.Thread(target=other.kill).start()
         return await complete(self, *given, **options)
 
@@ -86,7 +86,7 @@ def test_two_servers_end_as_one_does_and_so_does_one_of_two_that_is_killed(
 
 
 def test_a_server_that_starts_in_mid_run_changes_nothing(served, tmp_path, monkeypatch):
-    """The second server starts when it is first asked; the first one waits until it is up."""
+    """The second server starts at its first request; the first one waits until it is up."""
     model, one, alone = served
     late = RealServer(model, tmp_path / "log", *ADAPTERS)
     complete, begin = VllmServer.complete, threading.Event()

@@ -85,11 +85,11 @@ def test_a_server_that_is_killed_or_comes_late_changes_nothing(
     started = trainer(tiny_folder, tmp_path, sampling=addresses, **SETTINGS, run="run")
     policy = started.policy
     complete = VllmServer.complete
-    asked: list[str] = []
+    callees: list[str] = []
 
     async def and_kill(self: VllmServer, *given: Any, **options: Any) -> Any:
-        asked.append(self.address)
-        if self.address == doomed.address and asked.count(self.address) == 2:
+        callees.append(self.address)
+        if self.address == doomed.address and callees.count(self.address) == 2:
             threading.Thread(target=doomed.kill).start()
             late.__enter__()
         return await complete(self, *given, **options)
@@ -141,22 +141,22 @@ def test_weights_that_are_reloaded_in_place_are_refused_as_a_stale_prefix_cache(
     monkeypatch.setattr("sparring.engine.opening.Publisher", InPlace)
     with InProcess(tiny_folder, has_prefix_cache=True) as server:
         # One case only: its prompt is in the cache from the first step on.
-        told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert publisher.STALE_PREFIX in told
+        message = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
+    assert publisher.STALE_PREFIX in message
 
 
 @pytest.mark.nightly
 def test_a_server_that_mixes_rows_of_several_models_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "mixed-rows") as server:
-        told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert publisher.MIXED_ROWS in told
+        message = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
+    assert publisher.MIXED_ROWS in message
 
 
 @pytest.mark.nightly
 def test_a_server_that_does_not_apply_the_adapter_is_refused(tiny_folder, tmp_path):
     with InProcess(tiny_folder, "no-adapter") as server:
-        told = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
-    assert publisher.NO_ADAPTER in told
+        message = refused(tiny_folder, tmp_path, server, learning_rate=0.1, max_steps=4)
+    assert publisher.NO_ADAPTER in message
 
 
 @pytest.mark.nightly
@@ -166,8 +166,8 @@ def test_a_server_of_another_base_model_is_refused_before_the_first_update(tiny_
         other.lm_head.weight.mul_(1.5)
     other.save_pretrained(tmp_path / "other")
     with InProcess(tmp_path / "other") as server:
-        told = refused(tiny_folder, tmp_path, server)
-    assert publisher.OTHER_WEIGHTS in told
+        message = refused(tiny_folder, tmp_path, server)
+    assert publisher.OTHER_WEIGHTS in message
 
 
 @pytest.mark.nightly
@@ -179,8 +179,8 @@ def test_whole_weights_are_reloaded_and_a_head_that_stays_old_is_refused(tiny_fo
         gaps = [row["sampling/sampling_logp_difference/max"] for row in metrics_of(result)]
         assert max(gaps) <= 1e-4
         wrong = stack.enter_context(InProcess(tiny_folder, "tied-head"))
-        told = refused(tiny_folder, tmp_path, wrong, **whole)
-    assert publisher.STALE_HEAD in told
+        message = refused(tiny_folder, tmp_path, wrong, **whole)
+    assert publisher.STALE_HEAD in message
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_only_the_agents_to_train_are_learned_from(
         ({"entropy_coef": 0.01}, "entropy_coef is computed by row or by pass"),
     ],
 )
-def test_what_several_rows_would_weigh_wrongly_is_refused_by_name(
+def test_settings_that_weigh_whole_rows_are_refused_if_rollouts_have_several(
     tiny_folder: Path, tmp_path: Path, engine: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises((Untrainable, SettingError), match=reason):

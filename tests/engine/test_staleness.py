@@ -127,11 +127,11 @@ def test_a_run_repeats_bit_by_bit_whatever_the_servers_speed(
 
     from sparring.policies.vllm_server import VllmServer
 
-    complete, asked = VllmServer.complete, []
+    complete, calls = VllmServer.complete, []
 
     async def late(self: VllmServer, *given: Any, **options: Any) -> Any:
-        asked.append(1)
-        await asyncio.sleep(0.03 * (len(asked) * 7 % 5))
+        calls.append(1)
+        await asyncio.sleep(0.03 * (len(calls) * 7 % 5))
         return await complete(self, *given, **options)
 
     monkeypatch.setattr(VllmServer, "complete", late)

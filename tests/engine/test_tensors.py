@@ -146,7 +146,7 @@ def test_rows_of_a_group_stay_next_to_each_other_while_groups_are_shuffled() -> 
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_what_belongs_to_the_whole_generation_is_in_every_pass(count: int) -> None:
+def test_every_pass_has_the_values_of_its_whole_generation(count: int) -> None:
     made = passes_of(batch([3] * 8, [3] * 8), count, GROUP)
     assert [len(each["advantages"]) for each in made] == [8 // count] * count
     assert all(each["num_items_in_batch"] == 24 for each in made)

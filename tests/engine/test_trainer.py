@@ -25,7 +25,7 @@ from tests.engine.built_run import CASES, GROUP, Run
 from tests.training import trainer
 
 
-def test_it_is_one_class_over_the_trainer_of_trl() -> None:
+def test_the_trainer_derives_from_trls_trainer_directly() -> None:
     assert PolicyTrainer.__bases__ == (GRPOTrainer,)
 
 
@@ -270,7 +270,7 @@ def test_a_save_inside_of_a_generation_is_refused(make: Callable[..., Run]) -> N
 
 
 @pytest.mark.parametrize("lora", [False, True])
-def test_a_restored_engine_goes_on_as_the_one_that_saved(
+def test_a_restored_engine_learns_the_same_as_the_one_that_saved(
     make: Callable[..., Run], lora: bool
 ) -> None:
     run = make(lora=lora, max_steps=3)

@@ -62,7 +62,7 @@ def test_the_trainer_takes_what_it_is_built_of():
         assert name in taken, f"GRPOTrainer of TRL {trl.__version__} takes no {name}"
 
 
-def test_the_head_scores_as_many_tokens_at_a_time_as_it_is_told(monkeypatch):
+def test_the_head_scores_tokens_in_chunks_of_the_given_size(monkeypatch):
     from trl.kernels import chunked_logprob
     from trl.trainer.utils import _ChunkedLogProbFunction
 

@@ -63,34 +63,34 @@ class Tuned:
     model: Any
     before: dict[str, torch.Tensor]
     forward: Any
-    told: list[tuple[int, int, float]]
+    reports: list[tuple[int, int, float]]
     drawn: torch.Tensor
 
 
 @pytest.fixture(scope="module")
 def tuned(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Tuned:
     loaded = load(PolicySpec(model=str(tiny_folder)), SETTINGS)
-    model, told = loaded.model, []
+    model, reports = loaded.model, []
     before, forward = state(model), model.__dict__.get("forward")
-    tune(loaded, tmp_path_factory.mktemp("out"), rows(), on_step=lambda *step: told.append(step))
-    return Tuned(model, before, forward, told, torch.rand(3))
+    tune(loaded, tmp_path_factory.mktemp("out"), rows(), on_step=lambda *step: reports.append(step))
+    return Tuned(model, before, forward, reports, torch.rand(3))
 
 
 def test_demonstrations_are_learned_in_batches_over_all_epochs(tuned: Tuned) -> None:
-    steps = [(step, steps) for step, steps, _ in tuned.told]
+    steps = [(step, steps) for step, steps, _ in tuned.reports]
     assert steps == [(step, 6) for step in range(1, 7)]
-    assert tuned.told[-1][2] < tuned.told[0][2]
+    assert tuned.reports[-1][2] < tuned.reports[0][2]
 
 
 def test_a_batch_has_its_rows_whatever_fits_a_pass(tiny_folder: Path, tmp_path: Path) -> None:
-    loaded, told = load(PolicySpec(model=str(tiny_folder)), SETTINGS), []
+    loaded, reports = load(PolicySpec(model=str(tiny_folder)), SETTINGS), []
     three = SETTINGS.model_copy(update={"cases_per_batch": 1, "num_generations": 3})
     fine_tune(
         loaded.model, loaded.tokenizer, rows(12), SETTINGS,
         WarmStart(source="demonstrations", num_train_epochs=1, batch_size=4),
-        output=tmp_path, plan=plan_of(three, 8, 1), on_step=lambda *step: told.append(step),
+        output=tmp_path, plan=plan_of(three, 8, 1), on_step=lambda *step: reports.append(step),
     )  # fmt: skip
-    assert [steps for _, steps, _ in told] == [3, 3, 3], "12 rows, 4 at a time"
+    assert [steps for _, steps, _ in reports] == [3, 3, 3], "12 rows, 4 at a time"
 
 
 def test_only_weights_are_changed(tuned: Tuned) -> None:
@@ -110,7 +110,7 @@ def test_a_stop_request_ends_it_and_tokens_that_were_not_sampled_are_not_learned
     tiny_folder: Path, tmp_path: Path
 ) -> None:
     """A last token that is masked is never predicted, so it may be any."""
-    told: list[int] = []
+    reports: list[int] = []
     learned = []
     for last in (60, 61):
         loaded = load(PolicySpec(model=str(tiny_folder)), SETTINGS)
@@ -121,11 +121,11 @@ def test_a_stop_request_ends_it_and_tokens_that_were_not_sampled_are_not_learned
             loaded,
             tmp_path,
             given,
-            on_step=lambda step, *_: told.append(step),
+            on_step=lambda step, *_: reports.append(step),
             is_stop_requested=lambda: True,
         )
         learned.append(state(loaded.model))
-    assert told == [1, 1]
+    assert reports == [1, 1]
     assert all(torch.equal(each, learned[1][name]) for name, each in learned[0].items())
 
 

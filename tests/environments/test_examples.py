@@ -97,7 +97,7 @@ def test_an_example_may_have_no_call() -> None:
     assert [each.content for each in to_messages(input_items([made]))] == ["Hi?", "Hello."]
 
 
-def test_a_stated_result_is_not_asked_for() -> None:
+def test_the_tool_of_a_stated_result_is_not_called() -> None:
     stated = worked_example("?", call(explode, a=1).returning("fine"), answer="ok")
     named = worked_example("?", call("go", way="north").returning("a wall"), answer="ok")
     assert [stated.calls[0].result, named.calls[0].result] == ["fine", "a wall"]

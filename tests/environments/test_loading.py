@@ -42,7 +42,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
             del sys.modules[name]
 
 
-def test_it_is_loaded_from_its_file_with_its_config(write: Write) -> None:
+def test_an_environment_is_loaded_from_its_file_with_its_config(write: Write) -> None:
     file = write("e.py", SIZED)
     assert load_environment(f"{file}:E", {"size": 4}).config.size == 4
     assert load_environment(f"{file}:sized").config.size == 3
@@ -56,7 +56,7 @@ def test_a_config_that_does_not_fit_is_refused_by_the_environment(write: Write) 
         load_environment(f"{write('e.py', SIZED)}:E", {"size": "large"})
 
 
-def test_an_init_that_forgets_the_config_is_told_what_to_do(write: Write) -> None:
+def test_an_init_that_does_not_pass_the_config_is_refused_with_the_fix(write: Write) -> None:
     file = write(
         "f.py",
         """

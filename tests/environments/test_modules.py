@@ -120,7 +120,7 @@ def test_a_part_that_must_be_a_function_is_named(write):
         load_environment(file)
 
 
-def test_a_file_without_its_parts_is_told_what_to_define(write):
+def test_a_file_without_its_parts_is_refused_with_what_to_define(write):
     file = write(PARTS.replace("measures =", "checks ="))
     with pytest.raises(InvalidInput, match="define agent, suite and measures in it"):
         load_environment(file)

@@ -128,7 +128,7 @@ def test_a_function_is_an_agent_behind_the_gateway():
     assert (agent.name, agent.model) == ("talk", None)
 
 
-def test_what_is_not_given_is_the_environments():
+def test_arguments_that_are_not_given_come_from_the_environment():
     environment = Talk()
     task = read_task(environment, None, None)
     assert (task.agent.name, task.agent.model) == ("Talk", "tiny")
@@ -139,7 +139,7 @@ def test_what_is_not_given_is_the_environments():
     assert default_settings(environment)["num_generations"] == 4
 
 
-def test_what_is_given_goes_before_the_environments():
+def test_given_arguments_override_those_of_the_environment():
     own, world = questions(96), dict
     task = read_task(Talk(), own, ["length"], weights={}, context=world)
     assert (task.suite, task.measures.weights, task.context) == (own, {"length": 1.0}, world)
@@ -175,7 +175,7 @@ class Served(Talk):
     ],
     ids=["nothing", "text", "class", "other class", "services", "no agent"],
 )
-def test_what_cannot_be_played_is_refused_with_what_to_pass(agent, message):
+def test_an_object_that_is_no_agent_is_refused_with_what_to_pass(agent, message):
     with pytest.raises(InvalidInput, match=re.escape(message)):
         read_task(agent, questions(96), [even])
 

@@ -106,7 +106,7 @@ def test_long_output_is_cut_off_with_its_length(workspace: Workspace) -> None:
     assert "20,000 characters" in reply
 
 
-def test_a_program_that_exceeds_its_limit_is_stopped_and_told_so() -> None:
+def test_a_program_that_exceeds_its_limit_is_stopped_with_the_reason() -> None:
     quick = Workspace(limits=SandboxLimits(wall_seconds=0.2), is_unsandboxed=True)
     assert quick.run_shell("sleep 60") == "(stopped: over 0.2 s of time or 10 s of CPU)"
     quick.after_rollout()

@@ -33,7 +33,7 @@ def load(name: str, **config):
 
 
 @pytest.mark.parametrize("name", FOUR)
-def test_it_is_found_by_name_and_has_enough_cases_on_every_side(name):
+def test_an_example_loads_and_has_enough_cases_in_every_split(name):
     task = Task.of_environment(load(name))
     for split in Split:
         task.suite.require(split)
@@ -46,7 +46,9 @@ def test_it_is_found_by_name_and_has_enough_cases_on_every_side(name):
         *(pytest.param(each, marks=[needs_sandbox, pytest.mark.nightly]) for each in FOUR[1:]),
     ],
 )
-def test_it_plays_on_the_tiny_model_and_every_measure_gives_a_reason(name, tmp_path, tiny_folder):
+def test_an_example_plays_on_the_tiny_model_and_every_measure_gives_a_reason(
+    name, tmp_path, tiny_folder
+):
     done = subprocess.run(
         [*COMMAND, "eval", str(EXAMPLES / name / f"{name}.py"), "--model", str(tiny_folder),
          "--cases", "3", "--max-completion-length", "48", "--json"],
@@ -65,7 +67,7 @@ def test_it_plays_on_the_tiny_model_and_every_measure_gives_a_reason(name, tmp_p
 @pytest.mark.nightly
 @needs_sandbox
 @pytest.mark.parametrize("name", FOUR)
-def test_it_trains_for_a_few_steps(name, tmp_path, tiny_folder):
+def test_an_example_trains_for_two_steps(name, tmp_path, tiny_folder):
     done = subprocess.run(
         [*COMMAND, "train", str(EXAMPLES / name / f"{name}.py"), "--model", str(tiny_folder),
          "--max-steps", "2", "--max-completion-length", "32", "--validation-cases", "0",
@@ -89,14 +91,14 @@ def test_documents_are_found_and_a_citation_must_have_been_looked_at():
         if each.fields["source"] == "larch_halt"
     )
     writer = environment.world(case)
-    told = {"expected": case.expected, "fields": case.fields, "world": writer}
+    known = {"expected": case.expected, "fields": case.fields, "world": writer}
     right = f"{case.expected} [larch_halt]"
-    assert document_qa.answers(rollout(right, **told)).score == 1
-    assert "without having looked" in document_qa.cites_its_source(rollout(right, **told)).reason
+    assert document_qa.answers(rollout(right, **known)).score == 1
+    assert "without having looked" in document_qa.cites_its_source(rollout(right, **known)).reason
     assert "[larch_halt]" in writer.search("Larch Halt")
-    assert document_qa.cites_its_source(rollout(right, **told)).score == 1
-    assert "cites nothing" in document_qa.cites_its_source(rollout("12", **told)).reason
-    assert document_qa.answers(rollout("1" + case.expected, **told)).score == 0
+    assert document_qa.cites_its_source(rollout(right, **known)).score == 1
+    assert "cites nothing" in document_qa.cites_its_source(rollout("12", **known)).reason
+    assert document_qa.answers(rollout("1" + case.expected, **known)).score == 0
     assert writer.search('"; DROP TABLE part; --') == "nothing found" or writer.search("Larch")
     assert writer.read("../secret") == "there is no document ../secret"
 
@@ -119,13 +121,13 @@ def test_the_number_game_keeps_its_number_and_counts_guesses():
 
     case = next(iter(environment.suite().cases(Split.TRAINING)))
     game = environment.world(case)
-    told = {"fields": case.fields, "world": game}
-    assert number_game.found(rollout(**told)).score == 0
+    known = {"fields": case.fields, "world": game}
+    assert number_game.found(rollout(**known)).score == 0
     for number in range(1, 5):
         answer = game.guess(number)
         assert answer == ("yes" if number == game.hidden else answer)
-    assert number_game.found(rollout(**told)).score == float(game.hidden <= 4)
-    assert 0 <= number_game.heeded_hints(rollout(**told)).score <= 1
+    assert number_game.found(rollout(**known)).score == float(game.hidden <= 4)
+    assert 0 <= number_game.heeded_hints(rollout(**known)).score <= 1
     assert game.guess(1) in ("no guesses are left", "you have found it already")
 
 
@@ -140,14 +142,14 @@ def test_the_terminal_is_judged_by_the_files_that_are_left():
         if each.fields["do"].startswith("Count")
     )
     workspace = environment.world(case)
-    told = {"fields": case.fields, "world": workspace}
-    assert "there is no" in terminal.did_the_task(rollout("Done.", **told)).reason
+    known = {"fields": case.fields, "world": workspace}
+    assert "there is no" in terminal.did_the_task(rollout("Done.", **known)).reason
     log = next(iter(case.fields["files"]))
     workspace.run_shell(f"wc -l < {log} > {case.fields['file']}")
-    assert terminal.did_the_task(rollout(**told)).score == 1
-    assert terminal.kept_the_rest(rollout(**told)).score == 1
+    assert terminal.did_the_task(rollout(**known)).score == 1
+    assert terminal.kept_the_rest(rollout(**known)).score == 1
     workspace.run_shell(f"rm {log}")
-    assert terminal.kept_the_rest(rollout(**told)).score == 0
+    assert terminal.kept_the_rest(rollout(**known)).score == 0
     workspace.after_rollout()
 
 

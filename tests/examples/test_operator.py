@@ -99,14 +99,14 @@ class Scripted(Model):
         number = str(len(self.answers))
         if given is None:
             text = ResponseOutputText(text=tool, type="output_text", annotations=[])
-            said: Any = ResponseOutputMessage(
+            item: Any = ResponseOutputMessage(
                 id=number, content=[text], role="assistant", status="completed", type="message"
             )
         else:
-            said = ResponseFunctionToolCall(
+            item = ResponseFunctionToolCall(
                 name=tool, arguments=json.dumps(given), call_id=number, type="function_call"
             )
-        return ModelResponse(output=[said], usage=Usage(), response_id=None)
+        return ModelResponse(output=[item], usage=Usage(), response_id=None)
 
     def stream_response(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
         raise NotImplementedError
@@ -116,20 +116,22 @@ def _read(output: Any) -> dict[str, Any]:
     """As the SDK hands it on: a text, or parts of one."""
     if isinstance(output, list):
         output = output[0]["text"]
-    told = json.loads(output)
-    if isinstance(told, dict) and told.get("type") == "text":
-        told = json.loads(told["text"])
-    return dict(told)
+    answer = json.loads(output)
+    if isinstance(answer, dict) and answer.get("type") == "text":
+        answer = json.loads(answer["text"])
+    return dict(answer)
 
 
-def test_it_drives_a_training_to_its_proof_inside_the_limits(tmp_path, tiny_folder, monkeypatch):
+def test_the_example_operator_trains_and_proves_within_its_limits(
+    tmp_path, tiny_folder, monkeypatch
+):
     shutil.copy(ROOT / "examples" / "bell" / "bell.py", tmp_path)
     (tmp_path / "sparring.toml").write_text(PROJECT.format(model=tiny_folder))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     model = Scripted()
-    said = asyncio.run(example().operate(tmp_path, "Get bell better.", model=model))
-    assert "on 24 cases" in said
-    assert "4 starts at the beginning" in said
+    report = asyncio.run(example().operate(tmp_path, "Get bell better.", model=model))
+    assert "on 24 cases" in report
+    assert "4 starts at the beginning" in report
     owner = Caller(Role.OWNER, tmp_path / "runs", folder=tmp_path)
     verbs = [
         each["verb"]

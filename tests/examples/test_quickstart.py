@@ -15,13 +15,13 @@ def test_the_readme_shows_the_quickstart_as_it_is():
     assert f"```python\n{QUICKSTART.read_text()}```" in (ROOT / "README.md").read_text()
 
 
-def test_it_fits_on_a_page():
+def test_the_quickstart_has_at_most_forty_lines():
     assert len(QUICKSTART.read_text().splitlines()) <= 40
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-def test_run_as_written_it_learns(tmp_path):
+def test_the_quickstart_learns_when_run_as_written(tmp_path):
     done = subprocess.run(
         [sys.executable, str(QUICKSTART)], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -66,7 +66,7 @@ def test_a_synchronous_agent_runs_in_a_thread(codecs):
     assert (rollout.answer, rollout.ending) == ("five", Ending.ANSWERED)
 
 
-def test_an_agent_that_blocks_the_event_loop_is_told_so(codecs, monkeypatch):
+def test_an_agent_that_blocks_the_event_loop_fails_with_that_cause(codecs, monkeypatch):
     monkeypatch.setattr("sparring.gateway.app._BLOCKED_SECONDS", 0.2)
 
     async def play(case, session):
@@ -142,7 +142,7 @@ def test_a_rollout_that_takes_too_long_ends(codecs):
     assert len(rollout.rows) == 1
 
 
-def test_the_turn_limit_ends_the_rollout_and_the_client_is_told(codecs):
+def test_the_turn_limit_ends_the_rollout_and_refuses_the_clients_call(codecs):
     refusals = []
 
     async def play(case, session):

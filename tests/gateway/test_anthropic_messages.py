@@ -94,7 +94,7 @@ def test_tools_and_choices_are_read():
         {"mcp_servers": [{"url": "x"}]},
     ],
 )
-def test_what_cannot_be_done_is_refused_in_anthropics_shape(fields):
+def test_unsupported_fields_are_refused_in_anthropics_format(fields):
     with pytest.raises(Refused) as caught:
         read(**fields)
     error = FORMAT.error(caught.value)

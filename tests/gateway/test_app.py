@@ -1,4 +1,4 @@
-"""The application between clients and rollouts: which loop answers, and what clients are told."""
+"""The application between clients and rollouts: which loop answers, and what clients get."""
 
 import asyncio
 import json

@@ -64,8 +64,8 @@ class Driver:
         exchange = self.capture.begin(call)
         reply = await asyncio.shield(exchange.task)
         exchange.is_delivered = exchange.is_delivered or is_delivered
-        said = Message("assistant", reply.content, calls=reply.calls)
-        self.conversations.append((*call.messages, said))
+        answer = Message("assistant", reply.content, calls=reply.calls)
+        self.conversations.append((*call.messages, answer))
         self.calls.append((call, reply))
         return reply
 
@@ -186,7 +186,7 @@ def test_each_sampled_token_is_in_one_row_after_the_prompt_it_was_sampled_from(
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=25)
 @given(steps=steps)
-def test_whatever_comes_back_unchanged_is_spliced(codecs, family, steps):
+def test_replies_that_come_back_unchanged_are_spliced(codecs, family, steps):
     async def play():
         driver = Driver(codecs[family])
         for step in steps:
@@ -309,7 +309,7 @@ def test_the_last_reply_answers_where_labels_name_no_main_agent(codecs):
     run(codecs["qwen3"], work)
 
 
-def test_a_title_that_is_asked_for_first_leaves_the_agent_its_name(codecs):
+def test_a_title_call_before_the_agents_first_call_does_not_become_main(codecs):
     async def work(driver):
         def label(call):
             return "title" if call.messages[-1].content == "A title?" else None

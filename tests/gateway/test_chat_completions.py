@@ -108,7 +108,7 @@ def test_response_formats_are_read():
         ({"response_format": {"type": "xml"}}, "response_format"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_done_is_refused_by_name(fields, parameter):
+def test_unsupported_fields_are_refused_by_name(fields, parameter):
     with pytest.raises(Refused) as caught:
         read(**fields)
     assert (caught.value.status, caught.value.parameter) == (400, parameter)

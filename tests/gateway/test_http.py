@@ -80,7 +80,7 @@ def test_a_body_is_read_however_it_arrives(messages):
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a": NaN}', b"[" * 100_000])
-def test_what_is_no_json_object_is_refused(body):
+def test_a_body_that_is_no_json_object_is_refused(body):
     with pytest.raises(Refused, match="the body") as caught:
         read(chunk(body))
     assert caught.value.status == 400

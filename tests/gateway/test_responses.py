@@ -107,7 +107,7 @@ def test_items_may_be_referred_to(codecs):
         {"include": 5},
     ],
 )
-def test_what_cannot_be_done_is_refused(codecs, fields):
+def test_unsupported_fields_of_responses_are_refused(codecs, fields):
     async def work(session, client):
         refused = await client.post("/responses", json={**HELLO, **fields})
         assert (await client.post("/responses", json=HELLO)).status_code == 200

@@ -92,7 +92,7 @@ def test_a_session_does_not_show_its_world():
 
 
 class CountingLoop:
-    """Counts wakeups; runs what it was given when asked."""
+    """Counts wakeups; runs what it was given on request."""
 
     def __init__(self):
         self.calls = []
@@ -107,7 +107,7 @@ class CountingLoop:
         return len(calls)
 
 
-def test_what_waits_shares_one_wakeup():
+def test_posts_that_wait_together_cause_one_wakeup():
     loop, done = CountingLoop(), []
     mailbox = Mailbox(loop)
     for number in range(5):
@@ -119,7 +119,7 @@ def test_what_waits_shares_one_wakeup():
     assert done[-1] == 5
 
 
-def test_what_is_posted_while_others_are_called_is_called_too():
+def test_a_post_made_by_a_post_is_called_in_the_same_run():
     loop, done = CountingLoop(), []
     mailbox = Mailbox(loop)
     mailbox.post(lambda: mailbox.post(lambda: done.append("second")))
@@ -202,7 +202,7 @@ CASE = Case("c1", "What is 2 + 3?", expected="the secret 5")
 SESSION = Session("http://x/v1", "http://x", "sk-key", "tiny", CASE, world=object())
 
 
-def test_a_case_is_told_without_what_is_expected():
+def test_the_record_of_a_case_lacks_the_expected_answer():
     messages = [{"role": "user", "content": "What is 2 + 3?"}]
     assert case_record(CASE) == {"id": "c1", "input": CASE.input, "messages": messages}
     assert "secret" not in case_text(CASE)
@@ -214,7 +214,7 @@ def test_the_text_is_json_with_readable_characters():
     assert "Größe?" in case_text(case)
 
 
-def test_a_session_is_told_by_addresses_key_and_model():
+def test_the_record_of_a_session_has_its_addresses_key_and_model():
     assert session_record(SESSION) == {
         "base_url": "http://x/v1",
         "anthropic_base_url": "http://x",

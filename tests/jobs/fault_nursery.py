@@ -114,7 +114,7 @@ def kill_at_random(tiny: Path, runs: Path) -> dict[str, Any]:
 
 
 def terminate(tiny: Path, runs: Path) -> dict[str, Any]:
-    """SIGTERM in the middle; then what was told, and how it ended."""
+    """SIGTERM in the middle; then the last event, and how it ended."""
     child = forked(tiny, runs, "terminated")
     metrics = RunFolder(runs / "terminated").metrics
     deadline = time.monotonic() + 60
@@ -128,7 +128,7 @@ def terminate(tiny: Path, runs: Path) -> dict[str, Any]:
     saved = [path.name for path in (runs / "terminated" / "checkpoints").glob("step-*")]
     return {
         "exit": child.exitcode,
-        "told": events[-1],
+        "event": events[-1],
         "saved": f"step-{last}" in saved,
         "before_the_end": last < SETTINGS["max_steps"],
         "digest": finish(tiny, runs, "terminated"),

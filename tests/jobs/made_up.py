@@ -13,13 +13,17 @@ from sparring.policies.tool_calls import TaggedJson
 from tests.training import TALKATIVE
 
 
-def _said(rollout):
+def _sampled_tokens(rollout):
     return rollout.tokens.sampled
 
 
 @measure
 def coin(rollout):
-    return passed("even") if _said(rollout) and _said(rollout) % 2 == 0 else failed("odd, or none")
+    return (
+        passed("even")
+        if _sampled_tokens(rollout) and _sampled_tokens(rollout) % 2 == 0
+        else failed("odd, or none")
+    )
 
 
 @measure
@@ -34,7 +38,7 @@ def anything(rollout):
 
 @measure
 def talks(rollout):
-    return passed("it says something") if _said(rollout) else failed("nothing")
+    return passed("it says something") if _sampled_tokens(rollout) else failed("nothing")
 
 
 @measure
@@ -59,7 +63,7 @@ def broken(rollout):
 
 @measure
 def silent(rollout):
-    return cannot_tell("who knows") if _said(rollout) else failed("nothing said")
+    return cannot_tell("who knows") if _sampled_tokens(rollout) else failed("no tokens")
 
 
 @function_tool
@@ -166,7 +170,7 @@ def called_a_tool(rollout):
 
 @measure
 def says_the_word(rollout):
-    return passed("said it") if "quixotic" in rollout.answer else failed("did not say quixotic")
+    return passed("contains it") if "quixotic" in rollout.answer else failed("quixotic is missing")
 
 
 @measure
@@ -182,19 +186,19 @@ def scores_nothing(rollout):
 
 @measure
 def thirds(rollout):
-    even = _said(rollout) and _said(rollout) % 3 == 0
+    even = _sampled_tokens(rollout) and _sampled_tokens(rollout) % 3 == 0
     return passed("a third") if even else failed("not a third")
 
 
 @measure
 def halves(rollout):
-    count = _said(rollout)
+    count = _sampled_tokens(rollout)
     return scored(1.0 if count and count % 5 < 2 else 0.0, f"{count} tokens")
 
 
 @measure
 def grades(rollout):
-    count = _said(rollout)
+    count = _sampled_tokens(rollout)
     return scored(count % 4 / 3 if count else 0.0, f"{count} tokens")
 
 

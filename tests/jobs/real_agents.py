@@ -61,18 +61,18 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
     }
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": said}
+def text(content: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
 
 
 def handoffs() -> tuple[Agent[Any], Callable[[str], list[Any]], Any]:
-    """A desk that hands off to one of two specialists."""
+    """An agent that hands off to one of two specialists."""
     specialists = [
         Agent(name="ringer", instructions="Ring.", tools=[ring]),
         Agent(name="knocker", instructions="Knock.", tools=[knock]),
     ]
-    desk = Agent(name="desk", instructions="Hand off.", handoffs=list(specialists))
-    return desk, lambda tool: [call(f"transfer_to_{tool}er"), call(tool), text("done")], None
+    writer = Agent(name="desk", instructions="Hand off.", handoffs=list(specialists))
+    return writer, lambda tool: [call(f"transfer_to_{tool}er"), call(tool), text("done")], None
 
 
 def nested() -> tuple[Agent[Any], Callable[[str], list[Any]], Any]:

@@ -116,9 +116,9 @@ def test_an_error_that_quotes_a_record_is_for_the_owner(kind, tmp_path, tiny_fol
     shown = show_run(RunQuery(run=kind), owner_of(folder))
     assert SECRET in shown.message
     operator = Caller(Role.OPERATOR, folder.path.parent, name="robot")
-    told = show_run(RunQuery(run=kind), operator)
-    assert told.message.startswith("SuiteError at record 0 while reading the cases")
-    pages = [told, run_status(RunQuery(run=kind), operator), list_runs(ListRuns(), operator)]
+    view = show_run(RunQuery(run=kind), operator)
+    assert view.message.startswith("SuiteError at record 0 while reading the cases")
+    pages = [view, run_status(RunQuery(run=kind), operator), list_runs(ListRuns(), operator)]
     pages += [run_logs(LogQuery(run=kind), operator)]
     pages += [run_logs(LogQuery(run=kind, process="supervisor"), operator)]
     pages += [wait_for_run(WaitFor(run=kind, since=0), operator)]
@@ -126,7 +126,7 @@ def test_an_error_that_quotes_a_record_is_for_the_owner(kind, tmp_path, tiny_fol
         assert SECRET not in page.model_dump_json()
 
 
-def handed(suite: Suite, place: Path) -> TrainingView:
+def view_of(suite: Suite, place: Path) -> TrainingView:
     with (place / "cases").open("wb") as file:
         write_training_view(suite, file)
     return TrainingView((place / "cases").open("rb"))
@@ -136,9 +136,9 @@ def records(count: int = 60) -> list[dict[str, Any]]:
     return [{"input": f"question {n}", "expected": (n, "a"), "topic": n % 3} for n in range(count)]
 
 
-def test_a_handed_suite_reads_like_the_one_it_came_from(tmp_path: Path) -> None:
+def test_a_training_view_reads_like_its_suite(tmp_path: Path) -> None:
     suite = Suite.from_records(records(), minimum_cases=1)
-    copy = handed(suite, tmp_path)
+    copy = view_of(suite, tmp_path)
     assert copy.digest == suite.digest
     assert len(copy) == len(suite)
     for split in Split:
@@ -150,22 +150,22 @@ def test_a_handed_suite_reads_like_the_one_it_came_from(tmp_path: Path) -> None:
         assert copy.finder(split)(case_id) == suite.finder(split)(case_id)
 
 
-def test_a_handed_suite_has_no_held_out_cases_to_give(tmp_path: Path) -> None:
+def test_a_training_view_contains_no_held_out_case(tmp_path: Path) -> None:
     suite = Suite.from_records(records(), minimum_cases=1)
     assert suite.size(Split.HELD_OUT) > 0
     with pytest.raises(SuiteError, match="prove"):
-        list(handed(suite, tmp_path).cases(Split.HELD_OUT))
+        list(view_of(suite, tmp_path).cases(Split.HELD_OUT))
     held_out = next(suite.cases(Split.HELD_OUT))
     assert held_out.input.encode() not in (tmp_path / "cases").read_bytes()
 
 
-def test_a_record_that_cannot_be_handed_over_is_named(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_serialised_is_refused_with_its_number(tmp_path: Path) -> None:
     rows = [{"input": f"q{n}", "split": "training", "judge": lambda: 1} for n in range(3)]
     with pytest.raises(SuiteError, match="cannot be passed"):
-        handed(Suite.from_records(rows, minimum_cases=1), tmp_path)
+        view_of(Suite.from_records(rows, minimum_cases=1), tmp_path)
 
 
-def test_what_is_wrong_with_the_cases_is_said_by_the_process_that_asked(tmp_path: Path) -> None:
+def test_an_error_of_the_case_process_is_raised_in_the_worker(tmp_path: Path) -> None:
     apart = CaseLoader(SECRETIVE, {"cases": str(tmp_path / "none.jsonl")}, is_unsandboxed=False)
     with pytest.raises(CasesBroken, match="No such file"):
         apart.suite()

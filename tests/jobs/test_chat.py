@@ -224,7 +224,7 @@ def test_commands_are_not_sent_to_the_model(
     assert chat.ended == ["first"]
 
 
-def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
+def test_a_chat_continues_after_an_agent_that_fails_or_never_answers(
     codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def reply(prompt: str) -> str:
@@ -243,7 +243,7 @@ def test_an_agent_that_never_answers_or_fails_is_said_and_the_chat_goes_on(
 @pytest.mark.parametrize(
     "error", [RuntimeError("no memory"), ModelBehaviorError("no JSON"), KeyError("the user's code")]
 )
-def test_an_error_of_the_sdk_of_torch_or_of_the_user_is_said_and_the_chat_goes_on(
+def test_a_chat_prints_an_error_of_a_turn_and_continues(
     codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def reply(prompt: str) -> str:
@@ -329,7 +329,7 @@ def test_a_model_behind_a_server_is_refused(
     assert "chat needs weights in this process" in capsys.readouterr().err
 
 
-def test_with_a_suite_too_small_to_train_one_can_talk(
+def test_a_suite_that_is_too_small_to_train_can_be_chatted_with(
     codecs: dict[str, ChatCodec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = Chat(codecs["qwen3"], adds_once)

@@ -71,7 +71,7 @@ def test_equal_ids_with_different_inputs_are_different_cases(tmp_path: Path) -> 
     assert found["sentence"].startswith("the two runs have no case in common (one played ")
 
 
-def test_runs_on_different_splits_are_told_to_be_proved(tmp_path: Path) -> None:
+def test_comparing_runs_on_different_splits_suggests_proofs(tmp_path: Path) -> None:
     one = evaluated(tmp_path, "one", passing(0.5))
     two = evaluated(tmp_path, "two", passing(0.5), "training")
     sentence = difference(one, two)["sentence"]
@@ -113,7 +113,7 @@ def test_a_difference_says_where_the_rollouts_of_both_sides_are(tmp_path: Path) 
     ]
 
 
-def test_one_run_is_not_a_comparison(tmp_path: Path) -> None:
+def test_a_comparison_of_one_run_is_refused(tmp_path: Path) -> None:
     folder = evaluated(tmp_path, "one", passing(0.5))
     with pytest.raises(InvalidInput, match="two runs or more"):
         main([str(folder.path)])

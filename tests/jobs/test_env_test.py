@@ -59,7 +59,7 @@ def test_all_is_well_with_enough_cases(tmp_path: Path, tiny_folder: Path) -> Non
     ("count", "lacking"),
     [(25, "add 15 more to train and 35 more to prove"), (45, "add 15 more to prove")],
 )
-def test_a_small_suite_is_tried_and_what_it_is_too_small_for_is_said(
+def test_a_small_suite_passes_with_a_warning_of_what_it_is_too_small_for(
     count: int, lacking: str, tmp_path: Path, tiny_folder: Path
 ) -> None:
     checks = tried(tmp_path, tiny_folder, count)
@@ -116,10 +116,10 @@ def test_a_database_that_tools_cannot_use_fails_the_trial(
     sqlite = sqlite.replace("passed\n", "passed, tool\n", 1)
     sqlite += """
     def world(self, case):
-        return Desk()
+        return Shelf()
 
 
-class Desk:
+class Shelf:
     def __init__(self):
         self.data = sqlite3.connect(":memory:")
 

@@ -151,7 +151,7 @@ def test_another_rank_gives_up_on_services_of_an_earlier_attempt(
         pass
 
 
-def test_what_a_supervised_environment_prints_goes_to_the_log_of_the_cases(
+def test_output_of_a_supervised_environment_goes_to_the_log_of_cases(
     folder: RunFolder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SPARRING_ATTEMPT", "1")

@@ -155,7 +155,7 @@ def test_rollouts_are_noted_once_they_are_logged_and_their_worlds_end(
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 6, 9])
-def test_in_lockstep_an_interrupted_log_ends_as_a_whole_one_does(
+def test_an_interrupted_lockstep_log_resumes_to_the_same_bytes(
     tmp_path: Path, codec: ChatCodec, stop_after: int
 ) -> None:
     policy = LockstepScript(answer, codec)
@@ -169,7 +169,7 @@ def test_in_lockstep_an_interrupted_log_ends_as_a_whole_one_does(
     assert all(world.has_ended for world in again.worlds)
 
 
-def test_in_lockstep_a_log_of_another_plan_is_refused(tmp_path: Path, codec: ChatCodec) -> None:
+def test_a_lockstep_log_of_another_plan_is_refused(tmp_path: Path, codec: ChatCodec) -> None:
     policy = LockstepScript(answer, codec)
     Plays(tmp_path / "log", policy, CASES[:4]).run()
     other = Plays(tmp_path / "log", policy, CASES[1:])
@@ -199,7 +199,9 @@ def test_with_a_server_only_rollouts_that_are_missing_or_broke_are_played(
     assert sorted(each.case.id for each in again.logged.earlier()) == ALL
 
 
-def test_in_lockstep_rollouts_that_broke_stay(tmp_path: Path, codec: ChatCodec) -> None:
+def test_failed_rollouts_of_a_lockstep_log_are_not_played_again(
+    tmp_path: Path, codec: ChatCodec
+) -> None:
     class Broken(LockstepScript):
         async def sample(self, request: SampleRequest) -> Sample:
             if request.key.rollout.case_id == "c2":

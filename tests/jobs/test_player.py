@@ -120,7 +120,7 @@ def logs_of(result: Any) -> list[Any]:
         (2, True),
     ],
 )
-def test_players_end_like_a_run_without_them(
+def test_a_run_with_players_ends_with_the_weights_of_one_without(
     players, loses_one, without, server, tiny_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(rollout_collector, "_LOST_SECONDS", 2.0)

@@ -44,7 +44,7 @@ def test_agents_that_hand_off_learn_from_every_row(tiny_folder: Path, tmp_path: 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_learns_from_every_row_and_resumes_exactly_after_kill_9(
+def test_an_agent_with_several_rows_trains_and_resumes_exactly_after_a_kill(
     kind: str, tiny_folder: Path, tmp_path: Path
 ) -> None:
     model = warmed(kind, tiny_folder, tmp_path)

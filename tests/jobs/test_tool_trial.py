@@ -17,7 +17,7 @@ from sparring.jobs import tool_trial
 from sparring.jobs.env_test import try_environment
 from sparring.jobs.tool_trial import Check, made_up_arguments, worked_arguments
 
-DESK = """
+OFFICE = """
 import time
 
 from agents import Agent, function_tool
@@ -46,7 +46,7 @@ class Desk(Environment):
         call = {"type": "function_call", "call_id": "1", "name": "look"}
         call["arguments"] = '{"name": "lamp"}'
         result = {"type": "function_call_output", "call_id": "1", "output": "yes"}
-        asked = {"role": "user", "content": "Is there a lamp?"}
+        requests = {"role": "user", "content": "Is there a lamp?"}
         done = {"role": "assistant", "content": "Yes."}
 
         def case(n):
@@ -54,7 +54,7 @@ class Desk(Environment):
 
         return Suite.from_records([{"input": case(n)} for n in range(60)])
 """
-WORKED = "[asked, call, result, done]"
+WORKED = "[requests, call, result, done]"
 
 
 @function_tool
@@ -86,7 +86,7 @@ def test_worked_arguments_are_those_of_the_calls_in_the_case() -> None:
 def called(folder: Path, model: Path, body: str, *, examples: str = "[]") -> list[Check]:
     """The results of the trial from the first call of a tool on."""
     file = folder / "desk.py"
-    file.write_text(DESK.replace("BODY", body).replace("EXAMPLES", examples))
+    file.write_text(OFFICE.replace("BODY", body).replace("EXAMPLES", examples))
     play = PlaySettings(max_completion_length=64).model_dump(mode="json")
     request = {
         "target": f"{file}:Desk", "config": {}, "model": str(model), "cases": 1, "play": play,

@@ -62,7 +62,7 @@ def test_a_run_is_free_again_when_its_writer_fails(folder: RunFolder) -> None:
         pass
 
 
-def test_a_run_can_be_asked_about_while_it_is_taken(folder: RunFolder) -> None:
+def test_a_worker_takes_a_run_while_others_test_its_lock(folder: RunFolder) -> None:
     """Whoever asks holds the lock for an instant; a worker that starts then must not give up."""
     stop = threading.Event()
 
@@ -254,7 +254,7 @@ def test_a_time_limit_bounds_the_time_left(now: list[float]) -> None:
     assert clock.left(10, 192) == 200.0
 
 
-def test_once_the_play_is_over_the_time_left_is_what_was_said_of_the_rest(
+def test_after_the_play_the_time_left_is_the_estimate_of_the_rest(
     folder: RunFolder,
 ) -> None:
     beat = ProgressHeartbeat(folder, Progress(total=1), lambda: 0)

@@ -49,7 +49,7 @@ def test_the_defaults_are_two_cases_twice_four_rollouts_each():
     assert not plan.notes
 
 
-def test_rows_that_do_not_divide_are_solved_and_said():
+def test_rows_that_do_not_divide_are_adjusted_with_a_note():
     plan = resolve_batches(TrainSettings(per_device_train_batch_size=5), training_cases=100)
     assert (plan.rows_per_pass, plan.passes_per_step) == (4, 4)
     assert "5 rows per pass do not divide the 16 rows of a step" in plan.notes[0]

@@ -52,7 +52,7 @@ def test_a_file_that_is_gone_cut_or_changed_is_noticed(tmp_path, name):
     assert "missing" in verify(place)
 
 
-def test_the_newest_that_verifies_is_resumed_from(tmp_path):
+def test_a_run_resumes_from_the_newest_checkpoint_that_verifies(tmp_path):
     made = checkpoints(tmp_path)
     for step in (1, 2, 3):
         save(made, step)
@@ -62,7 +62,7 @@ def test_the_newest_that_verifies_is_resumed_from(tmp_path):
     assert found.step == 2
 
 
-def test_where_none_verifies_resuming_is_refused(tmp_path):
+def test_a_run_without_an_intact_checkpoint_is_not_resumed(tmp_path):
     made = checkpoints(tmp_path)
     (save(made, 1) / "optimizer.pt").unlink()
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_a_save_inside_of_a_generation_is_refused(tmp_path):
         ({"world_size": 2}, r"world size \(1 → 2\)"),
     ],
 )
-def test_going_on_with_something_else_is_refused_unless_told_to(tmp_path, change, named):
+def test_resuming_a_changed_run_is_refused_unless_changes_are_accepted(tmp_path, change, named):
     save(checkpoints(tmp_path), 1)
     changed = checkpoints(tmp_path, Identity(**{**_fields(IDENTITY), **change}))
     with pytest.raises(RunChanged, match=named):
@@ -117,7 +117,7 @@ def test_the_newest_few_and_the_best_are_kept(tmp_path):
     assert best.step == 2
 
 
-def test_what_an_earlier_attempt_wrote_at_the_same_step_is_replaced(tmp_path):
+def test_a_checkpoint_of_an_earlier_attempt_at_the_same_step_is_replaced(tmp_path):
     made = checkpoints(tmp_path)
     (save(made, 1) / "optimizer.pt").write_bytes(b"torn")
     assert verify(save(made, 1)) == ""

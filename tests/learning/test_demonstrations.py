@@ -35,8 +35,8 @@ def written(tmp_path, *records):
     return path
 
 
-def chat(question="one", *said):
-    turns = said or ({"role": "assistant", "content": "yes"},)
+def chat(question="one", *replies):
+    turns = replies or ({"role": "assistant", "content": "yes"},)
     return {"messages": [{"role": "user", "content": question}, *turns]}
 
 
@@ -59,7 +59,7 @@ def test_turns_of_the_assistant_are_taken_from_the_chat_format(tmp_path, cases):
     )
 
 
-def test_what_is_kept_for_judging_is_never_learned_from(tmp_path, cases):
+def test_demonstrations_of_validation_and_held_out_cases_are_left_out(tmp_path, cases):
     found = from_file(written(tmp_path, chat("one"), chat("three"), chat("four")), cases)
     assert [each.case.id for each in found.demonstrations] == ["one"]
     assert found.left_out == {"held back for judging": 2}
@@ -85,14 +85,14 @@ def test_an_input_can_stand_beside_the_messages(tmp_path, cases):
 
 def test_separators_inside_of_a_text_do_not_end_a_line(tmp_path, cases):
     path = tmp_path / "shown.jsonl"
-    said = {"role": "assistant", "content": "a\u2028b\x85c"}
-    path.write_text(json.dumps(chat("one", said), ensure_ascii=False), encoding="utf-8")
+    reply = {"role": "assistant", "content": "a\u2028b\x85c"}
+    path.write_text(json.dumps(chat("one", reply), ensure_ascii=False), encoding="utf-8")
     (shown,) = from_file(path, cases).demonstrations
     assert shown.turns[0].content == "a\u2028b\x85c"
 
 
 @pytest.mark.parametrize("broken", [b"\xff\xfe", b"[" * 100_000])
-def test_a_file_of_anything_is_refused_in_words(tmp_path, cases, broken):
+def test_a_file_that_holds_no_demonstrations_is_refused_by_its_path(tmp_path, cases, broken):
     path = tmp_path / "shown.jsonl"
     path.write_bytes(broken)
     with pytest.raises(InvalidInput, match=r"shown\.jsonl"):
@@ -104,13 +104,13 @@ def test_an_input_that_is_no_case_becomes_one(tmp_path, cases):
     assert (shown.case.input, shown.case.expected) == ("five", 5)
 
 
-def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
+def test_equal_demonstrations_of_a_case_count_once(tmp_path, cases):
     found = from_file(written(tmp_path, chat("one"), chat("one"), chat("two")), cases)
     assert len(found.demonstrations) == 2
 
 
 @pytest.mark.parametrize(
-    ("record", "told"),
+    ("record", "problem"),
     [
         ([1], "an object with a list of `messages`"),
         ({"messages": "hello"}, "an object with a list of `messages`"),
@@ -126,8 +126,8 @@ def test_the_same_words_on_the_same_case_count_once(tmp_path, cases):
         ),
     ],
 )
-def test_a_record_that_cannot_be_used_is_named_by_file_and_line(tmp_path, cases, record, told):
-    with pytest.raises(InvalidInput, match=f"shown.jsonl, line 2: .*{told}"):
+def test_a_record_that_cannot_be_used_is_named_by_file_and_line(tmp_path, cases, record, problem):
+    with pytest.raises(InvalidInput, match=f"shown.jsonl, line 2: .*{problem}"):
         from_file(written(tmp_path, chat("one"), record), cases)
 
 
@@ -143,9 +143,9 @@ def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, ca
 
     def played(case, verdict):
         example = (Message("user", "worked example"), Message("assistant", "no"))
-        said = (*example, Message("user", case), Message("assistant", "yes"))
+        messages = (*example, Message("user", case), Message("assistant", "yes"))
         judged = (Judgement("right", verdict, 1.0),)
-        return rollout("yes", id=case, messages=said, turns=1, judgements=judged)
+        return rollout("yes", id=case, messages=messages, turns=1, judgements=judged)
 
     with RolloutWriter(folder.rollouts()) as writer:
         for case in SPLITS:
@@ -159,11 +159,11 @@ def test_of_a_run_only_passing_rollouts_on_training_cases_are_taken(tmp_path, ca
 
 def test_the_budget_that_a_demonstration_needs_counts_the_rows_of_all_its_agents(codecs):
     specialist = Agent(name="specialist", instructions="Answer.")
-    desk = Agent(name="desk", instructions="Hand off.", handoffs=[specialist])
-    said = [call("transfer_to_specialist"), "the answer"]
-    played = play_script(desk, said, codecs["qwen3"])
+    writer = Agent(name="desk", instructions="Hand off.", handoffs=[specialist])
+    replies = [call("transfer_to_specialist"), "the answer"]
+    played = play_script(writer, replies, codecs["qwen3"])
     needed = completion_tokens(played)
     assert len(played.rows) == 2
-    fits = play_script(desk, said, codecs["qwen3"], limits=Limits(completion_tokens=needed))
-    cut = play_script(desk, said, codecs["qwen3"], limits=Limits(completion_tokens=needed - 1))
+    fits = play_script(writer, replies, codecs["qwen3"], limits=Limits(completion_tokens=needed))
+    cut = play_script(writer, replies, codecs["qwen3"], limits=Limits(completion_tokens=needed - 1))
     assert (fits.ending, cut.ending) == (Ending.ANSWERED, Ending.TOKEN_BUDGET)

@@ -28,7 +28,7 @@ def test_a_case_that_teaches_nothing_loses_its_chance_and_one_that_does_keeps_it
     assert chance(difficulty, "b", 4) == 1
 
 
-def test_what_was_seen_fades_for_the_model_moves_on():
+def test_the_chance_of_an_easy_case_grows_back_over_time():
     difficulty = Difficulty(THREE)
     difficulty.remember([Seen("a", False, 0.0)] * 3, 0)
     chances = [chance(difficulty, "a", step) for step in (0, 50, 500)]
@@ -43,9 +43,9 @@ events = st.lists(
 
 
 @given(events)
-def test_what_a_checkpoint_recalls_is_what_was_known_to_the_bit(told):
+def test_a_restored_difficulty_equals_the_saved_one_to_the_bit(results):
     difficulty = Difficulty(THREE)
-    for step, each in enumerate(told):
+    for step, each in enumerate(results):
         difficulty.remember([Seen(*each)], step)
     recalled = Difficulty(THREE)
     recalled.restore(json.loads(json.dumps(difficulty.to_dict())))

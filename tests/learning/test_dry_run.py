@@ -57,7 +57,9 @@ class Engine:
         return SimpleNamespace(engine=self, steps=self)
 
 
-def test_it_ends_after_its_steps_with_their_times(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_ends_after_its_steps_and_has_their_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     dry = DryRun(2)
     engine = Engine(dry, monkeypatch)
     dry.run(engine.built)
@@ -85,7 +87,7 @@ def test_an_error_of_a_step_ends_the_dry_run(monkeypatch: pytest.MonkeyPatch) ->
     assert dry.done == []
 
 
-def test_what_the_engine_does_and_its_parity_are_passed_on() -> None:
+def test_a_dry_run_passes_on_progress_and_parity() -> None:
     doing: list[tuple[str, int]] = []
     dry = DryRun(on_doing=lambda what, step: doing.append((what, step)))
     hooks = dry.hooks()

@@ -126,6 +126,6 @@ def test_log_probabilities_of_the_wrong_positions_are_recognised():
     assert "shifted by one" in likely_cause([*TRAINED[1:], -5.0], TRAINED, [0.0] * 10)
 
 
-def test_anything_else_names_weights_sampling_and_precision():
+def test_a_gap_without_a_known_pattern_names_weights_sampling_and_precision():
     other = [value - 0.4 for value in TRAINED]
     assert "not kept in sync" in likely_cause(other, TRAINED, TRAINED)

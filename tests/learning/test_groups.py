@@ -16,10 +16,10 @@ from tests.rollouts import rollout
 
 
 def graded(*rewards, verdicts=None):
-    told = verdicts or [passed("yes") if reward else failed("no") for reward in rewards]
+    given = verdicts or [passed("yes") if reward else failed("no") for reward in rewards]
     played = [
         Played(rollout("x", reward=reward, judgements=(Judgement("right", verdict, 1.0),)), 0.0)
-        for reward, verdict in zip(rewards, told, strict=True)
+        for reward, verdict in zip(rewards, given, strict=True)
     ]
     learned = [LearningRollout((masked_row(1),), reward) for reward in rewards]
     return Group(tuple(played), tuple(learned))

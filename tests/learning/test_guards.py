@@ -48,7 +48,7 @@ def test_a_run_that_cannot_get_anywhere_is_stopped_with_cause_and_step(name):
     assert f"guards.{name}=warn" in str(stopped.value)
 
 
-def test_steps_without_a_gradient_are_told_once_before_the_guard_stops_the_run():
+def test_steps_without_a_gradient_get_one_hint_before_the_guard_stops_the_run():
     looking, warnings = watch()
     dead = {**HEALTHY, **SICK["dead_groups"]}
     for step in range(1, 9):
@@ -89,7 +89,7 @@ def test_a_guard_that_is_off_says_nothing(name):
     assert warnings == []
 
 
-def test_limits_and_patience_are_settings():
+def test_limits_and_step_counts_of_guards_are_settings():
     looking, _ = watch(truncated={"limit": 0.05, "steps": 2})
     looking.look(1, HEALTHY)
     with pytest.raises(GuardStop, match="10% of the rollouts were cut off"):
@@ -109,7 +109,7 @@ def test_an_agent_without_tools_need_not_call_any():
         looking.look(step, without)
 
 
-def test_a_run_that_has_solved_everything_is_told_so_and_not_failed():
+def test_a_run_that_has_solved_everything_warns_and_is_not_stopped():
     looking, warnings = watch()
     for step in range(1, 50):
         looking.look(step, {**HEALTHY, **SOLVED})
@@ -117,14 +117,14 @@ def test_a_run_that_has_solved_everything_is_told_so_and_not_failed():
     assert "every group was solved for 10 steps: nothing is left to learn" in warnings[0]
 
 
-def test_one_failure_after_everything_was_solved_does_not_stop_a_run():
+def test_a_single_failed_step_after_solved_ones_does_not_stop_a_run():
     looking, _ = watch()
     for step in range(1, 40):
         looking.look(step, {**HEALTHY, **SOLVED})
     looking.look(40, {**HEALTHY, **SICK["dead_groups"]})
 
 
-def test_what_lies_behind_is_reported_before_what_follows_from_it():
+def test_the_guard_of_the_cause_is_reported_before_those_of_its_effects():
     looking, _ = watch()
     cut_off = {**HEALTHY, "truncated": 1.0, "teaching_groups": 0.0, "entropy": 0.0, "call_rate": 0}
     with pytest.raises(GuardStop, match="guard truncated"):
@@ -177,7 +177,7 @@ def test_a_gradient_that_is_not_finite_stops_or_skips():
     assert "skipped" in warnings[0]
 
 
-def test_gradients_that_are_not_finite_stop_a_run_after_so_many_in_a_row():
+def test_gradients_that_are_not_finite_stop_a_run_after_the_set_number_in_a_row():
     looking, warnings = watch(not_finite={"steps": 2})
     looking.gradient_is_broken(3)
     looking.gradient_is_broken(5)
@@ -193,13 +193,13 @@ def test_a_guard_that_does_not_exist_is_refused():
         Guards(entropy="maybe")
 
 
-def test_rewards_of_rollouts_that_are_cut_off_are_told_at_once():
+def test_a_warning_about_truncated_rewards_comes_at_the_first_step():
     looking, warnings = watch()
     row = {"dead/solved": 0, "dead/failed": 4, "truncated": 0.2, "reward": 0.2}
     for step in (1, 2):
         looking.look(step, HEALTHY | row)
-    (told,) = warnings
-    assert "larger max_completion_length" in told
+    (warning,) = warnings
+    assert "larger max_completion_length" in warning
 
 
 def test_steps_that_learn_from_earlier_rollouts_count_with_the_next_that_play():

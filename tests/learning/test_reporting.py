@@ -109,7 +109,7 @@ def test_hooks_cannot_be_exchanged_while_a_training_runs() -> None:
 
 
 class Reported:
-    """Reports with what they told the hooks."""
+    """Reports with what the hooks got."""
 
     def __init__(self) -> None:
         self.rows: list[tuple[int, dict[str, Any]]] = []
@@ -386,7 +386,9 @@ def test_progress_begins_with_the_plan_and_its_notes_and_grows(
     changed = resolve_batches(settings, training_cases=100)
     assert changed.notes
     seen: list[list[str]] = []
-    reports = reporter(folder, plan=changed, on_progress=lambda each: seen.append([*each["said"]]))
+    reports = reporter(
+        folder, plan=changed, on_progress=lambda each: seen.append([*each["messages"]])
+    )
     reports.say("a warning")
     assert seen == [[f"run run: {changed}", *changed.notes, "a warning"]]
 

@@ -216,7 +216,7 @@ def plays(count: int) -> list[Play]:
 
 @contextmanager
 def player(orders: Orders, name: str = "player-0", *, error: str = "") -> Iterator[list[str]]:
-    """Answers every order with what was asked, in a thread."""
+    """Answers every order with what it orders, in a thread."""
     over, seen = threading.Event(), []
 
     def work() -> None:
@@ -295,7 +295,7 @@ class EveryOther:
 
 @measure
 def right(rollout: Any) -> Any:
-    return passed("said yes") if rollout.answer == "yes" else failed("said no")
+    return passed("it is yes") if rollout.answer == "yes" else failed("it is not")
 
 
 def made(folder: Path, launched: Launched | None = None) -> RolloutCollector:

@@ -22,7 +22,7 @@ def proposed(step: int) -> list[list[str]]:
 
 
 class Collector:
-    """Plays nothing, and notes what it was asked for. `newest` is the step of the weights."""
+    """Plays nothing, and notes what it should play. `newest` is the step of the weights."""
 
     def __init__(self) -> None:
         self.newest = 0
@@ -99,7 +99,9 @@ def test_a_run_that_resumes_plays_the_same_cases_with_the_same_weights(
 
 
 @given(paces, st.integers(0, 4))
-def test_what_a_smaller_bound_does_not_allow_is_not_resumed(pace: Pace, bound: int) -> None:
+def test_steps_that_a_smaller_staleness_forbids_are_dropped_on_resuming(
+    pace: Pace, bound: int
+) -> None:
     collector = Collector()
     pipeline = pipeline_of(collector, pace)
     learn(pipeline, collector, range(0, pace.steps, pace.boundary)[:3])

@@ -72,7 +72,7 @@ def test_tool_results_are_learned_from_unless_nothing_could_score_the_rollout():
         assert only_row(made(with_result, tools=[call], **changed)).bodies == bodies
 
 
-def test_a_truncated_rollout_teaches_nothing_unless_told_to():
+def test_a_truncated_rollout_is_masked_unless_masking_is_off():
     cut = made(ending=Ending.TOKEN_BUDGET)
     assert learned(cut).reward is None
     assert not any(only_row(cut).mask)

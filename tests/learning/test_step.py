@@ -52,7 +52,7 @@ class Scripted:
 
 @measure
 def right(rollout):
-    return passed("said yes") if rollout.answer == "yes" else failed("said no")
+    return passed("it is yes") if rollout.answer == "yes" else failed("it is not")
 
 
 class Training:
@@ -205,7 +205,7 @@ def test_a_guard_ends_the_training_with_a_checkpoint_of_its_step(training):
     assert "guard dead_groups" in str(made.steps.guard_stop)
     assert made.engine.step == 2
     assert len(made.engine.saved) == 1
-    assert not made.steps.stopped, "nobody asked for it"
+    assert not made.steps.stopped, "there was no request"
 
 
 def test_a_generation_may_take_several_optimizer_steps(training):
@@ -238,7 +238,7 @@ def test_a_dead_group_is_replaced_by_one_that_teaches(training):
     assert sum(made.player.played.values()) == 3 * GROUP
 
 
-def test_what_was_replaced_is_logged_with_its_cause(training, tmp_path):
+def test_a_replaced_group_is_logged_with_the_cause(training, tmp_path):
     made = training(EASY[:1] + FAIR, [*EASY[:1], FAIR[0]])
     figures = figures_of(made)
     easy = [each for each in logged(tmp_path) if each.case.id == "easy-0"]
@@ -288,7 +288,7 @@ def test_a_case_that_taught_nothing_is_drawn_less_later(training):
     assert easy < sum(made.player.played.values()) / 2
 
 
-def test_the_same_step_plays_the_same_whoever_asks_again(training):
+def test_a_step_draws_the_same_cases_when_it_is_repeated(training):
     drawn = []
     for _ in range(2):
         made = training(EASY + FAIR, EASY)

@@ -98,13 +98,13 @@ def test_training_cases_are_proposed_by_their_ids(built: Built, work: TrainWork)
 def test_prompts_that_are_computed_more_than_once_are_noted(
     built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[str] = []
+    notes: list[str] = []
     monkeypatch.setattr(built.engine, "why_prompts_are_not_shared", "")
-    built.engine.prepare(built.prompt_tokens, said.append)
-    assert said == []
+    built.engine.prepare(built.prompt_tokens, notes.append)
+    assert notes == []
     monkeypatch.setattr(built.engine, "why_prompts_are_not_shared", "it is sharded")
-    built.engine.prepare(built.prompt_tokens, said.append)
-    assert said == [
+    built.engine.prepare(built.prompt_tokens, notes.append)
+    assert notes == [
         "the update computes prompts once per rollout, not once per group: it is sharded"
     ]
 

@@ -60,7 +60,7 @@ def test_a_module_or_name_that_is_not_there_is_refused_with_the_cause(name: str)
 
 
 @pytest.mark.parametrize("reference", [3, None, f"{__name__}:__file__"])
-def test_what_is_no_measure_is_refused(reference: Any) -> None:
+def test_an_object_that_is_no_measure_is_refused(reference: Any) -> None:
     with pytest.raises(MeasureError):
         resolve(reference)
 

@@ -80,13 +80,15 @@ async def times_out_itself(completions: Any, **columns: Any) -> list[float]:
         (times_out_itself, "TimeoutError: the database"),
     ],
 )
-def test_one_that_breaks_leaves_all_rollouts_unscored(function: Any, cause: str) -> None:
+def test_a_reward_function_that_raises_leaves_all_rollouts_unscored(
+    function: Any, cause: str
+) -> None:
     for judgement in judged(function):
         assert judgement.verdict.score is None
         assert cause in (judgement.cause or "")
 
 
-def test_one_that_takes_too_long_is_named_by_its_deadline() -> None:
+def test_a_reward_function_that_takes_too_long_fails_with_its_deadline() -> None:
     async def sleeps(completions: Any, **columns: Any) -> list[float]:
         await asyncio.sleep(60)
         return []

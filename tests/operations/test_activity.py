@@ -57,7 +57,9 @@ def test_an_entry_that_was_changed_is_found(owner: Caller, operator: Caller) -> 
     assert verified.faults[0].startswith("entry 1: ")
 
 
-def test_an_incomplete_last_line_is_told_and_is_no_fault(owner: Caller, operator: Caller) -> None:
+def test_an_incomplete_last_line_is_reported_and_is_no_fault(
+    owner: Caller, operator: Caller
+) -> None:
     refuse(operator, "one")
     with ActivityLog(owner.runs).path.open("ab") as file:
         file.write(b'{"number": 2')
@@ -91,7 +93,7 @@ def test_a_digest_kept_elsewhere_shows_a_record_that_was_made_anew(
     assert "no longer contains" in verify_activity(VerifyActivity(expect=kept), owner).faults[0]
 
 
-def test_a_call_that_died_on_its_way_is_told(
+def test_an_interrupted_call_is_listed_as_unanswered(
     owner: Caller, operator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sparring.operations import starting

@@ -61,7 +61,7 @@ def test_an_empty_record_is_whole(tmp_path):
         ("no digest", lambda lines: [*lines[:-1], b'{"number": 6, "who": "nobody"}\n']),
     ],
 )
-def test_what_somebody_did_to_it_shows(tmp_path, what, change):
+def test_every_edit_of_the_chain_is_a_fault(tmp_path, what, change):
     chain = written(tmp_path, 6)
     rewrite(chain, change)
     assert chain.verify().faults, what
@@ -84,7 +84,7 @@ def test_an_end_cut_together_with_the_note_of_it_shows(tmp_path, what):
     assert "head file" in chain.verify().faults[0].message
 
 
-def test_what_is_added_without_an_end_is_told(tmp_path):
+def test_an_added_line_without_an_end_makes_the_chain_torn(tmp_path):
     chain = written(tmp_path, 2)
     with chain.path.open("ab") as file:
         file.write(b"and then")
@@ -103,7 +103,7 @@ def test_any_changed_byte_shows(tmp_path_factory, data):
     assert chain.verify().faults
 
 
-def test_what_a_killed_process_left_half_written_is_not_taken_for_an_edit(tmp_path):
+def test_a_line_that_a_killed_process_left_half_written_is_no_fault(tmp_path):
     chain = written(tmp_path, 3)
     with chain.path.open("ab") as file:
         file.write(b'{"format":1,"number":4,"who":"co')
@@ -123,7 +123,7 @@ def test_an_end_that_was_written_after_the_note_of_it_is_whole(tmp_path):
     assert chain.verify().faults == ()
 
 
-def test_who_may_refuse_sees_what_nobody_else_can_change_meanwhile(tmp_path):
+def test_a_check_before_an_entry_sees_the_chain_under_its_lock(tmp_path):
     chain = written(tmp_path, 2)
 
     def never(found: ActivityLog) -> None:
@@ -134,7 +134,7 @@ def test_who_may_refuse_sees_what_nobody_else_can_change_meanwhile(tmp_path):
     assert chain.verify().entries == 2
 
 
-def test_a_process_that_holds_it_for_ever_is_said(tmp_path, monkeypatch):
+def test_a_chain_whose_lock_is_held_for_too_long_is_busy(tmp_path, monkeypatch):
     chain = written(tmp_path, 1)
     monkeypatch.setattr(module, "_LOCK_SECONDS", 0.1)
     with chain._locked(), pytest.raises(ActivityLogBusy, match="without being logged"):
@@ -148,7 +148,7 @@ def _append_many(runs: str, count: int) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_it_stays_whole_while_several_write_and_are_killed(tmp_path):
+def test_a_chain_stays_whole_while_its_writers_are_killed(tmp_path):
     path = ActivityLog(tmp_path).path
     chance = random.Random(8)
     there = 0

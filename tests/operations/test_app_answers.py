@@ -1,4 +1,4 @@
-"""The app's questions are asked as who may see the answers, under the keys by which it looks."""
+"""The app gets the answers of whoever may see them, under the keys by which it looks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_an_error_is_no_answer(owner: Caller) -> None:
 
 
 @pytest.mark.parametrize("has_held_out", [False, True])
-def test_facts_that_could_quote_a_case_are_asked_as_a_viewer(
+def test_answers_that_could_quote_a_held_out_case_are_those_of_a_viewer(
     owner: Caller, has_held_out: bool
 ) -> None:
     answers = AppAnswers(owner, has_held_out=has_held_out)
@@ -36,7 +36,7 @@ def test_facts_that_could_quote_a_case_are_asked_as_a_viewer(
     assert (HIDDEN in found) is has_held_out
 
 
-def test_results_are_quoted_where_asked_for(owner: Caller) -> None:
+def test_results_are_quoted_only_on_request(owner: Caller) -> None:
     answers = AppAnswers(owner, has_held_out=False)
     shown = {each.name: each for each in answers.about(SECRET, quotes_results=True)}
     assert shown["run.results"].content["summary"]["note"] == HIDDEN

@@ -82,7 +82,7 @@ def test_without_validation_the_last_checkpoint_answers(owner: Caller) -> None:
     )
 
 
-def test_what_has_no_model_to_chat_with_is_refused_with_the_way_out(owner: Caller) -> None:
+def test_a_run_that_cannot_be_chatted_with_is_refused_with_the_remedy(owner: Caller) -> None:
     python = TrainSpec(target="(python) agent").model_dump(mode="json")
     RunFolder(owner.runs / "mine").create(python)
     with pytest.raises(InvalidInput, match=r"TrainResult\.load\(\"mine\", agent=…\)"):

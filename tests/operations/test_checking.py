@@ -36,7 +36,7 @@ def _without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_an_audit_plays_the_environments_settings_on_as_many_cases_as_were_asked_for(
+def test_an_audit_has_the_environments_settings_and_the_requested_cases(
     operator: Caller,
 ) -> None:
     run = start_audit(StartAudit(environment="shop", cases=3), operator).run
@@ -45,11 +45,11 @@ def test_an_audit_plays_the_environments_settings_on_as_many_cases_as_were_asked
     assert run.startswith("audit-shop-")
 
 
-def test_a_checks_size_is_what_was_asked_for(owner: Caller) -> None:
-    asked = {"cases": 4, "rollouts": 3, "minutes": 2.5, "dry_steps": 1, "price_per_hour": 1.5}
-    run = start_check(StartCheck.model_validate({"environment": "shop", **asked}), owner).run
+def test_a_check_has_the_requested_size(owner: Caller) -> None:
+    size = {"cases": 4, "rollouts": 3, "minutes": 2.5, "dry_steps": 1, "price_per_hour": 1.5}
+    run = start_check(StartCheck.model_validate({"environment": "shop", **size}), owner).run
     spec = CheckSpec.model_validate(spec_of(owner, run))
-    assert {name: getattr(spec, name) for name in asked} == asked
+    assert {name: getattr(spec, name) for name in size} == size
 
 
 def test_a_check_has_the_settings_of_the_training_that_is_planned(owner: Caller) -> None:

@@ -44,13 +44,15 @@ def findings(folder: Path) -> dict[str, Finding]:
     return {each.what: each for each in examine(NoArguments(), caller).findings}
 
 
-def test_everything_that_was_tested_is_examined(tmp_path: Path) -> None:
+def test_the_doctor_examines_every_tested_package_and_key(tmp_path: Path) -> None:
     found = findings(tmp_path)
     assert found.keys() >= {"Python", *TESTED, "devices", "sandbox", "project file", "disk", *KEYS}
     assert {each.standing for each in found.values()} <= {"ok", "optional", "warning"}
 
 
-def test_what_is_not_ok_has_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_finding_that_is_not_ok_has_a_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(doctor, "version_of", lambda _: None)
     monkeypatch.setattr(doctor, "TESTED_PYTHON", (2, 7))
     monkeypatch.setattr(workspaces, "workspaces_are_bounded", lambda: False)
@@ -109,7 +111,7 @@ def test_a_package_of_an_extra_is_optional_and_says_what_needs_it(
         ({}, "optional", "CPU only, 4 threads"),
     ],
 )
-def test_devices_are_told_as_torch_sees_them(
+def test_devices_are_reported_as_torch_sees_them(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     facts: dict[str, Any],
@@ -122,7 +124,7 @@ def test_devices_are_told_as_torch_sees_them(
     assert found.found.startswith(text)
 
 
-def test_a_torch_that_cannot_be_imported_is_told_in_its_own_words(
+def test_a_torch_that_cannot_be_imported_is_reported_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor, "_TORCH_PROBE", "raise ImportError('libcuda is too old')")
@@ -141,7 +143,7 @@ def test_a_machine_that_takes_too_long_is_not_one_without_torch(
     assert (found.standing, found.found[:34]) == ("warning", "torch was not imported within 120 ")
 
 
-def test_a_sandbox_that_does_not_work_is_told_with_its_own_fix(
+def test_a_sandbox_that_does_not_work_is_reported_with_its_fix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = Support(bwrap="", why_not="no bwrap", fix="apt install it", user="", memory="")
@@ -155,15 +157,15 @@ def test_a_sandbox_that_does_not_work_is_told_with_its_own_fix(
 def test_the_disk_is_that_of_the_runs_also_before_there_are_any(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[Path] = []
+    folders: list[Path] = []
 
     def usage(folder: Path) -> SimpleNamespace:
-        asked.append(folder)
+        folders.append(folder)
         return SimpleNamespace(free=5e9)
 
     monkeypatch.setattr(shutil, "disk_usage", usage)
     found = findings(tmp_path)["disk"]
-    assert asked == [tmp_path]
+    assert folders == [tmp_path]
     assert (found.standing, found.found) == ("warning", f"5 GB free at {tmp_path}")
 
 
@@ -182,7 +184,7 @@ def test_a_key_is_found_in_a_variable_or_a_file_and_never_shown(
     assert "planted" not in str(found)
 
 
-def test_a_key_file_that_is_no_text_is_told_without_its_content(
+def test_a_key_file_that_is_no_text_is_reported_without_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "key").write_bytes(b"\xff\xfesecret")

@@ -112,10 +112,14 @@ def test_a_test_of_an_environment_is_ok_if_all_its_checks_are(
     job = stand_in(tmp_path, monkeypatch, json.dumps(checks))
     tried = try_environment(request, owner)
     assert (tried.ok, [each.what for each in tried.checks]) == (False, ["loads", "plays"])
-    asked = json.loads(job.read_text())
-    assert (asked["cases"], asked["model"], asked["to_train"]) == (3, "tiny", "tiny")
-    assert asked["play"]["temperature"] == 0.2
-    assert "learning_rate" not in asked["play"]
+    job_request = json.loads(job.read_text())
+    assert (job_request["cases"], job_request["model"], job_request["to_train"]) == (
+        3,
+        "tiny",
+        "tiny",
+    )
+    assert job_request["play"]["temperature"] == 0.2
+    assert "learning_rate" not in job_request["play"]
     stand_in(tmp_path, monkeypatch, json.dumps(checks[:1]))
     assert try_environment(request, owner).ok
 

@@ -71,7 +71,7 @@ def test_a_run_that_does_not_say_otherwise_is_taken_to_play_held_out_cases(
     assert is_held_out(folder) is hidden
 
 
-def test_of_held_out_cases_only_what_is_allowed_is_told() -> None:
+def test_figures_of_held_out_cases_are_shown_and_texts_are_not() -> None:
     quoted = "expected 'the secret'"
     summary = {
         "verdict": "better",
@@ -83,9 +83,9 @@ def test_of_held_out_cases_only_what_is_allowed_is_told() -> None:
         "tomorrow": [quoted, {"more": quoted}],
         "regressed": ["m"],
     }
-    told = figures_of(summary)
-    assert quoted not in str(told)
-    assert told["audit"] == [{"measure": "m", "fault": "cannot tell", "is_grave": True}]
-    assert told["measures"] == {"m": {"value": 0.5}}
-    assert (told["verdict"], told["regressed"]) == ("better", ["m"])
-    assert "flips" not in told
+    shown = figures_of(summary)
+    assert quoted not in str(shown)
+    assert shown["audit"] == [{"measure": "m", "fault": "cannot tell", "is_grave": True}]
+    assert shown["measures"] == {"m": {"value": 0.5}}
+    assert (shown["verdict"], shown["regressed"]) == ("better", ["m"])
+    assert "flips" not in shown

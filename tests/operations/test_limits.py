@@ -71,10 +71,10 @@ def ended(caller: Caller, run: str, *states: RunState) -> RunFolder:
 
 
 @pytest.mark.parametrize("kind", ["a default", "its own", "of an evaluation", "of a check"])
-def test_a_lock_that_came_later_holds_when_a_run_goes_on(operator, kind):
+def test_a_lock_set_after_the_start_applies_on_resume(operator, kind):
     if kind == "of a check":
-        asked = StartCheck(environment="shop", cases=2, rollouts=2, settings={"temperature": 0.9})
-        run = start_check(asked, operator).run
+        request = StartCheck(environment="shop", cases=2, rollouts=2, settings={"temperature": 0.9})
+        run = start_check(request, operator).run
     elif kind == "of an evaluation":
         run = planned(operator, kind="eval", cases=2)
     else:
@@ -86,7 +86,7 @@ def test_a_lock_that_came_later_holds_when_a_run_goes_on(operator, kind):
 
 
 @pytest.mark.parametrize("kind", ["train", "eval", "check"])
-def test_a_run_goes_on_where_nothing_was_locked_since(operator, kind):
+def test_a_run_resumes_if_no_lock_was_added(operator, kind):
     if kind == "check":
         run = start_check(StartCheck(environment="shop", cases=2, rollouts=2), operator).run
     else:
@@ -95,7 +95,7 @@ def test_a_run_goes_on_where_nothing_was_locked_since(operator, kind):
     assert resume_run(ResumeRun(run=run), operator).is_new
 
 
-def test_a_field_that_was_free_and_set_to_nothing_is_locked_again(operator):
+def test_a_field_that_was_free_and_set_to_null_is_locked_again(operator):
     edit_project(operator, '"max_steps"', '"max_steps", "validation_cases"')
     edit_project(
         operator, "[budget]", "[environment.shop.settings]\nvalidation_cases = 4\n[budget]"
@@ -108,7 +108,7 @@ def test_a_field_that_was_free_and_set_to_nothing_is_locked_again(operator):
 
 
 @pytest.mark.parametrize("kind", ["train", "eval", "check"])
-def test_a_budget_that_came_later_holds_when_a_run_goes_on(operator, kind):
+def test_a_budget_lowered_after_the_start_applies_on_resume(operator, kind):
     if kind == "check":
         run = start_check(StartCheck(environment="shop", cases=4, rollouts=16), operator).run
     else:
@@ -141,7 +141,7 @@ def test_a_proof_that_waits_again_has_its_hours(operator):
     assert (history.state, history.hours) == (RunState.QUEUED, 2)
 
 
-def test_true_is_not_one_in_a_plan(operator):
+def test_a_plan_notices_a_change_from_1_to_true(operator):
     config = "[environment.shop.config]\nsize = 1\n"
     edit_project(operator, "[budget]", f"{config}[budget]")
     plan = plan_run(PlanRun(environment="shop"), operator).plan
@@ -186,12 +186,12 @@ def test_a_plan_that_is_forgotten_does_not_start_again(operator, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["owner", "sparring", "supervisor", "", "x y", "../x", "a" * 500])
-def test_nobody_but_the_owner_is_called_so(owner, name):
+def test_an_operator_may_not_be_named_owner(owner, name):
     with pytest.raises(InvalidInput, match="cannot be the name of an operator"):
         Caller(Role.OPERATOR, owner.runs, name, owner.folder)
 
 
-def test_what_the_owner_stopped_stays_stopped(owner, operator):
+def test_an_operator_cannot_resume_a_run_that_the_owner_stopped(owner, operator):
     run = planned(operator)
     stop_run(RunQuery(run=run), owner)
     with pytest.raises(NotPermitted, match="was stopped by owner"):
@@ -206,7 +206,7 @@ def test_a_run_that_was_stopped_for_its_hours_is_resumed_by_its_operator(operato
     assert resume_run(ResumeRun(run=run), operator).is_new
 
 
-def test_going_on_with_what_is_done_is_no_start(operator):
+def test_resuming_a_completed_run_is_no_start(operator):
     run = planned(operator)
     ended(operator, run, *DONE)
     before = show_limits(NoArguments(), operator).starts_today
@@ -252,12 +252,12 @@ def test_fields_of_a_config_are_the_owners_unless_it_leaves_them_to_operators(op
 
 
 @pytest.mark.parametrize("name", ["Owner", "OWNER", "own\u0435r", "Sparring", "Worker"])
-def test_nobody_is_called_like_the_owner(operator, name):
+def test_a_name_that_looks_like_the_owners_is_refused(operator, name):
     with pytest.raises(InvalidInput, match="cannot be the name"):
         replace(operator, name=name)
 
 
-def test_very_many_refusals_are_folded_in_the_record(operator, monkeypatch):
+def test_further_refusals_of_a_caller_are_counted_and_not_logged(operator, monkeypatch):
     monkeypatch.setattr(log, "_MAX_REFUSALS_LOGGED", 6)
     quiet = replace(operator, name="flooder")
     for _ in range(20):

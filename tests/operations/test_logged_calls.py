@@ -51,11 +51,11 @@ def entries(caller: Caller) -> list[dict]:
 
 def test_a_start_is_on_record_before_and_after(operator):
     run = start_train(TRAIN, operator).run
-    asked, done = entries(operator)
-    assert (asked["outcome"], done["outcome"]) == ("requested", "done")
-    assert asked["who"] == done["who"] == "coach"
-    assert asked["request"] == {"environment": "shop"}
-    assert asked["call"] == done["call"]
+    requests, done = entries(operator)
+    assert (requests["outcome"], done["outcome"]) == ("requested", "done")
+    assert requests["who"] == done["who"] == "coach"
+    assert requests["request"] == {"environment": "shop"}
+    assert requests["call"] == done["call"]
     assert done["result"]["run"] == run
 
 
@@ -66,14 +66,14 @@ def test_refusals_are_on_record_with_their_reason_also_of_looks(owner, operator)
         all_operations()["run.show"].ask({"run": "x", "extra": 1}, operator)
     with pytest.raises(SparringError):
         start_train(StartTrain(environment="shop", settings={"beta": 0.1}), operator)
-    told = entries(operator)
-    assert [each["outcome"] for each in told] == ["refused", "refused", "requested", "refused"]
-    assert "secret" in told[0]["reason"]
-    assert "there is no such argument; there are run" in told[1]["reason"]
-    assert "LockedField: the command: beta is locked to 0.5" in told[3]["reason"]
+    message = entries(operator)
+    assert [each["outcome"] for each in message] == ["refused", "refused", "requested", "refused"]
+    assert "secret" in message[0]["reason"]
+    assert "there is no such argument; there are run" in message[1]["reason"]
+    assert "LockedField: the command: beta is locked to 0.5" in message[3]["reason"]
 
 
-def test_what_one_operation_asks_of_another_is_not_told_twice(operator):
+def test_a_call_inside_another_operation_is_not_logged(operator):
     run = start_train(TRAIN, operator).run
     stop_run(RunQuery(run=run), operator)
     assert [each["verb"] for each in entries(operator)[2:]] == ["run.stop", "run.stop"]
@@ -129,7 +129,7 @@ def test_a_day_later_there_is_room_again(operator, monkeypatch):
     assert chain.starts_today(time.time() + 86_500) == 0
 
 
-def test_going_on_counts_as_a_start(operator):
+def test_a_resume_counts_as_a_start(operator):
     run = start_train(TRAIN, operator).run
     for _ in range(4):
         folder = RunFolder(operator.runs / run)

@@ -33,7 +33,7 @@ def test_the_folder_is_the_last_line_that_was_printed(
     assert (fetched.name, fetched.folder) == ("tiny", "/cache/tiny")
 
 
-def test_a_failure_is_told_with_the_last_line_of_its_error(
+def test_a_failed_build_is_reported_with_the_last_line_of_its_error(
     owner: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in(tmp_path, monkeypatch, "echo Traceback >&2; echo 'the disk is full' >&2; exit 1")

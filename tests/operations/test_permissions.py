@@ -66,7 +66,7 @@ def test_locks_are_shown_as_the_project_file_has_them(operator: Caller) -> None:
     assert (lock.field, lock.value, lock.author, lock.reason) == ("beta", 0.5, "Kim", "it diverged")
 
 
-def test_what_the_owner_left_to_operators_is_not_locked_for_them(operator: Caller) -> None:
+def test_fields_that_the_owner_frees_are_not_locked_for_operators(operator: Caller) -> None:
     shown = limits(operator)
     assert shown.freed_by_owner == ("max_steps", "config.size")
     assert "max_steps" not in shown.locked_for_operators

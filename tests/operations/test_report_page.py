@@ -42,8 +42,8 @@ def make_proof(runs: Path) -> RunFolder:
                 is_right = player == "trained" and number < FLIPPED
                 case = f"flips-{number}" if number < FLIPPED else f"same-{number}"
                 for index in range(2):
-                    said = f"{player} says {case}.{index}"
-                    writer.append(played(case, 0, index, is_right=is_right, answer=said), 0.1)
+                    text = f"{player} says {case}.{index}"
+                    writer.append(played(case, 0, index, is_right=is_right, answer=text), 0.1)
     summary = {"verdict": "better", "sentence": "It is.", "training": TRAINING, "run": folder.id}
     write_json(folder.summary, completed(ProveSummary, {**summary, "split": "held-out"}))
     return folder
@@ -133,7 +133,7 @@ def test_an_evaluation_on_held_out_cases_shows_figures_only(owner: Caller) -> No
     assert results["summary"]["reward"] == 0.5
 
 
-def test_what_models_and_tools_write_cannot_leave_its_place(owner: Caller) -> None:
+def test_text_of_models_and_tools_cannot_become_markup_of_a_report(owner: Caller) -> None:
     folder = RunFolder(owner.runs / TRAINING)
     append_event(folder, "warning", author="worker", message="</script><script>owned()</script>")
     page = run_report(folder, owner)

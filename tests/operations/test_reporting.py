@@ -1,4 +1,4 @@
-"""Reports are written when asked for; runs are compared by a job, and operators see no cases."""
+"""Reports are written on request; runs are compared by a job, and operators see no cases."""
 
 from __future__ import annotations
 

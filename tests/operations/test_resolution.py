@@ -215,7 +215,7 @@ def test_a_wrong_name_or_field_makes_no_run(owner):
     assert not owner.runs.exists()
 
 
-def test_what_is_shown_says_who_locked_what(operator):
+def test_shown_settings_name_their_lock_and_source(operator):
     shown = {
         each.name: each for each in show_config(ConfigQuery(environment="shop"), operator).settings
     }
@@ -254,7 +254,7 @@ def test_an_environments_own_defaults_are_left_to_it(owner):
     assert resolve_run("odd", "train", {"config": given, **budget}, owner).checked.config == given
 
 
-def test_going_on_with_what_is_the_owners_takes_the_owner(operator):
+def test_a_run_on_held_out_cases_is_resumed_by_the_owner_only(operator):
     spec = EvalSpec(target="x.py:X", split="held-out")
     RunFolder(operator.runs / "secret").create(spec.model_dump(mode="json"))
     with pytest.raises(NotPermitted, match="held-out"):
@@ -262,18 +262,18 @@ def test_going_on_with_what_is_the_owners_takes_the_owner(operator):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[environment.shoop.settings]\nbeta = 1\n", "there is no environment 'shoop'; did you mean shop"),
         ("[[lock]]\nfield = 'beta'\nenvironment = 'shoop'\n", "did you mean shop"),
         ("[[lock]]\nfield = 'guards.truncted.limit'\n", "there is no field guards.truncted.limit to lock"),
     ],
 )  # fmt: skip
-def test_a_word_on_nothing_is_refused(owner, text, said):
+def test_settings_of_an_unknown_environment_or_field_are_refused(owner, text, message):
     (owner.folder / "sparring.toml").write_text(text)
     with pytest.raises(SparringError) as refused:
         resolve_run("shop", "train", {}, owner)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_init_never_takes_the_place_of_a_projects_locks(owner):
@@ -471,7 +471,7 @@ def test_a_run_with_the_locked_value_is_accepted(
 
 
 @pytest.mark.parametrize("kind", NAMES)
-def test_what_the_owner_set_past_the_locks_of_operators_is_refused_to_them(
+def test_a_run_with_a_value_only_the_owner_may_set_is_refused_to_operators(
     owner_of_revalidation: Caller, operator_of_revalidation: Caller, kind: str
 ) -> None:
     spec = spec_of_kind(kind, owner_of_revalidation, unsandboxed=True)

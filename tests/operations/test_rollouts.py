@@ -183,7 +183,9 @@ WRONG = to_record(played("lamps", 0, 1, is_right=False))
         ({"max_advantage": 0.0, "text": "lump"}, (False, True)),
     ],
 )
-def test_filters(wanted: dict[str, Any], matches: tuple[bool, bool]) -> None:
+def test_each_filter_matches_the_right_rollouts_and_knows_whether_it_reads_records(
+    wanted: dict[str, Any], matches: tuple[bool, bool]
+) -> None:
     chosen = ListRollouts(run="shop-1", **wanted)
     assert (chosen.matches(RIGHT), chosen.matches(WRONG)) == matches
     assert chosen.needs_record is bool(wanted)
@@ -202,8 +204,8 @@ def test_a_rollout_that_no_measure_judged_is_unscored() -> None:
 
 
 def test_a_question_that_is_shown_as_json_is_found_as_it_is_shown() -> None:
-    asked = [{"role": "user", "content": {"ok": True}}]
-    line = dump_line({"case": {"input": asked}}).lower()
+    content = [{"role": "user", "content": {"ok": True}}]
+    line = dump_line({"case": {"input": content}}).lower()
     for shown in ('"ok": true', '"content": {"ok"', '"role": "user", "content"'):
         assert all(
             needle in line for needle in ListRollouts(run="shop-1", question=shown).needles()
@@ -220,8 +222,8 @@ def test_a_search_reads_messages_thinking_calls_and_reasons() -> None:
 def test_siblings_are_found_from_any_of_them(tmp_path: Path) -> None:
     make_training(tmp_path / "runs", steps=3, group=5)
     for index in range(5):
-        asked = ShowRollout(run=TRAINING, rollout=f"lamps.1.{index}")
-        group = show_group(asked, owner_in(tmp_path))
+        query = ShowRollout(run=TRAINING, rollout=f"lamps.1.{index}")
+        group = show_group(query, owner_in(tmp_path))
         assert [each.record["id"] for each in group.rollouts] == [f"lamps.1.{n}" for n in range(5)]
         assert [each.position for each in group.rollouts] == [5, 6, 7, 8, 9]
         assert (group.case, group.step) == ("lamps", 1)

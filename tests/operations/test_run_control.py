@@ -98,7 +98,7 @@ def state_of(folder: RunFolder) -> RunState:
 # ---------------------------------------------------------------------- stop
 
 
-def test_stop_is_a_wish_in_the_history_and_a_waiting_run_obeys_at_once(owner: Caller) -> None:
+def test_a_stop_is_requested_in_the_history_and_ends_a_queued_run_at_once(owner: Caller) -> None:
     running = make_run(owner, "shop-1", *RUNNING)
     shown = stop_run(RunQuery(run="shop-1"), owner)
     assert (shown.state, shown.is_stopping_for) == (RunState.RUNNING, "ada")
@@ -232,7 +232,7 @@ def test_resuming_puts_a_run_into_the_queue_and_leaves_others_alone(
     assert project == ["shop-1"]
 
 
-def test_hours_that_are_used_up_are_not_gone_on_with_until_there_are_more(
+def test_a_run_without_hours_left_resumes_only_after_the_budget_is_raised(
     owner: Caller, project: list[str]
 ) -> None:
     folder = make_run(owner, "shop-1", RunState.STARTING, RunState.STOPPING, RunState.STOPPED)
@@ -369,10 +369,10 @@ def test_a_clone_has_the_settings_of_the_run_but_for_what_is_changed(
     owner: Caller, project: list[str]
 ) -> None:
     settings = TrainSettings(max_steps=7, learning_rate=0.5, lora={"r": 4}, beta=0.1)
-    told = {"max_steps": "the command", "learning_rate": "sparring.toml:3"}
-    told |= {"lora.r": "the command", "beta": "Shop in shop.py", "restarts": "the command"}
+    chosen = {"max_steps": "the command", "learning_rate": "sparring.toml:3"}
+    chosen |= {"lora.r": "the command", "beta": "Shop in shop.py", "restarts": "the command"}
     policy = PolicySpec(model="tiny")
-    given = {"settings": settings, "sources": {**told, "model": "the command"}, "policy": policy}
+    given = {"settings": settings, "sources": {**chosen, "model": "the command"}, "policy": policy}
     folder = make_run(owner, "shop-1", *RUNNING, **given)
     started = clone_run(CloneRun(run="shop-1", settings={"lora": {"r": 8}}), owner)
     spec = json.loads((Path(started.folder) / "spec.json").read_text())

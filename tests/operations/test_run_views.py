@@ -95,7 +95,7 @@ def test_the_beginning_of_a_page_is_continued_where_it_ends() -> None:
 
 
 def test_a_short_run_has_no_folder_and_of_its_progress_the_time_left() -> None:
-    progress = {"seconds_left": 60, "said": ["hello"], "metrics": {"kl": 1}}
+    progress = {"seconds_left": 60, "messages": ["hello"], "metrics": {"kl": 1}}
     facts = {**RUN, "environment": "shop", "model": "tiny", "folder": "/runs/shop-1"}
     shown = ShownRun.model_validate({**facts, "step": 3, "progress": progress}).short()
     assert (shown.folder, shown.step, shown.progress) == ("", 3, {"seconds_left": 60})
@@ -125,8 +125,8 @@ def test_short_results_keep_the_first_and_the_last_validation(
 
 
 def test_a_short_summary_repeats_nothing_and_counts_cases_without_listing_them() -> None:
-    told = {"kind": "train", "run": "shop-1", "cases_digest": "ab", "best_checkpoint": "step-2"}
-    assert results(**told, verdict="better", cases=12).short().summary == {
+    given = {"kind": "train", "run": "shop-1", "cases_digest": "ab", "best_checkpoint": "step-2"}
+    assert results(**given, verdict="better", cases=12).short().summary == {
         "verdict": "better",
         "cases": 12,
     }
@@ -135,8 +135,8 @@ def test_a_short_summary_repeats_nothing_and_counts_cases_without_listing_them()
 
 def test_news_of_a_run_that_has_not_ended_have_the_code_for_that() -> None:
     event = {"event": "checkpoint", "step": 3, "time": 1.0, "epoch": 2, "attempt": 1}
-    told: dict[str, Any] = {"run": "shop-1", "state": "running", "has_ended": False, "message": ""}
-    news = News.model_validate({**told, "news": (event,), "cursor": 77})
+    given: dict[str, Any] = {"run": "shop-1", "state": "running", "has_ended": False, "message": ""}
+    news = News.model_validate({**given, "news": (event,), "cursor": 77})
     assert news.exit_code == NotFinished.exit_code == 101
     assert news.short().news == ({"event": "checkpoint", "step": 3},)
     assert json.loads(news.short().model_dump_json())["cursor"] == 77
@@ -201,12 +201,12 @@ def test_a_run_that_waits_says_what_for(owner: Caller, project: list[str]) -> No
     assert sorted("and 1 wait before it" in each for each in shown) == [False, True]
 
 
-def test_what_happened_before_a_restart_is_no_message_of_the_run_that_goes_on(
+def test_a_running_run_shows_its_last_restart_apart_from_its_message(
     owner: Caller,
 ) -> None:
     folder = make_run(owner, "shop-1", *RUNNING)
-    told = {"cause": "killed", "message": "rank-1 was killed"}
-    append_event(folder, "restart", author="supervisor", epoch=1, attempt=1, **told)
+    given = {"cause": "killed", "message": "rank-1 was killed"}
+    append_event(folder, "restart", author="supervisor", epoch=1, attempt=1, **given)
     shown = show_run(RunQuery(run="shop-1"), owner)
     assert (shown.message, shown.last_restart) == ("", "killed: rank-1 was killed")
 
@@ -321,7 +321,7 @@ def test_processes_that_died_since_the_last_report_are_gone(owner: Caller) -> No
     assert show_run(RunQuery(run="shop-1"), owner).processes[0].state == "done"
 
 
-def test_what_a_run_does_and_who_stops_it_is_shown_until_it_has_ended(owner: Caller) -> None:
+def test_activity_and_stop_request_of_a_run_are_shown_until_its_end(owner: Caller) -> None:
     folder = make_run(owner, "shop-1", *RUNNING)
     write_json(folder.rank_heartbeat(0), {"format": 1, "doing": "playing"})
     history = replace(read_history(folder).history, stop=StopRequest("boss", ""))
@@ -340,8 +340,8 @@ def test_a_run_of_another_host_says_where_it_is_controlled_unless_it_says_why_it
     assert shown_run(folder, status, owner).message == (
         "supervised on another host; control it from there"
     )
-    told = replace(status, history=replace(status.history, message="out of memory"))
-    assert shown_run(folder, told, owner).message == "out of memory"
+    given = replace(status, history=replace(status.history, message="out of memory"))
+    assert shown_run(folder, given, owner).message == "out of memory"
 
 
 @pytest.mark.parametrize(

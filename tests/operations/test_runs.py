@@ -59,7 +59,7 @@ def operator(project, tmp_path):
     return agent_in(tmp_path)
 
 
-def test_who_asks_too_soon_hears_the_same_again_but_never_misses_news(operator, owner):
+def test_an_early_status_request_gets_the_last_answer_unless_there_is_news(operator, owner):
     folder = make_run(operator, "shop-1", *RUNNING)
     write_figures(folder, 1)
     first = show_run(RunQuery(run="shop-1"), operator)
@@ -160,7 +160,7 @@ def test_a_run_from_python_has_no_log_of_its_own(owner):
         run_logs(LogQuery(run="mine"), owner)
 
 
-def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
+def test_logs_of_runs_on_held_out_cases_are_for_the_owner(owner, operator):
     folder = RunFolder(owner.runs / "secret")
     folder.create(EvalSpec(target="x.py:X", split="held-out").model_dump(mode="json"))
     folder.log(1).parent.mkdir(parents=True)
@@ -168,9 +168,9 @@ def test_what_was_printed_over_held_out_cases_is_for_the_owner(owner, operator):
     assert run_logs(LogQuery(run="secret"), owner).text == "case 7"
     with pytest.raises(NotPermitted, match="held-out"):
         run_logs(LogQuery(run="secret"), operator)
-    told = {"cause": "exception", "message": "KeyError: case 7"}
+    details = {"cause": "exception", "message": "KeyError: case 7"}
     append_state(folder, RunState.QUEUED, author="ada")
-    append_state(folder, RunState.FAILED, author="supervisor", epoch=1, **told)
+    append_state(folder, RunState.FAILED, author="supervisor", epoch=1, **details)
     for caller, is_shown in ((owner, True), (operator, False)):
         words = [
             show_run(RunQuery(run="secret"), caller).model_dump_json(),

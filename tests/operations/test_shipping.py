@@ -25,8 +25,8 @@ def proved(caller: Caller, verdict: str = "better", **given: Any) -> str:
     """A training run with a proof of this verdict."""
     run, proof = trained(caller, *DONE, **given)
     folder = RunFolder(caller.runs / proof)
-    told = {"run": proof, "verdict": verdict, "split": "held-out"}
-    summary = {**told, "checkpoint": "/x/checkpoints/step-5"}
+    message = {"run": proof, "verdict": verdict, "split": "held-out"}
+    summary = {**message, "checkpoint": "/x/checkpoints/step-5"}
     write_json(folder.summary, completed(ProveSummary, summary))
     for state in DONE:
         append_state(folder, state, author="supervisor", epoch=1)
@@ -99,7 +99,9 @@ def test_an_existing_folder_is_refused_before_a_run_is_created(owner: Caller) ->
         ({"register_with_ollama": True}, "--register needs --form ollama"),
     ],
 )
-def test_what_makes_no_sense_is_refused(owner: Caller, given: Any, named: str) -> None:
+def test_options_of_a_shipment_that_contradict_each_other_are_refused(
+    owner: Caller, given: Any, named: str
+) -> None:
     with pytest.raises(InvalidInput, match=named):
         start_ship(StartShip(run=proved(owner), **given), owner)
 

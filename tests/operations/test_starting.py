@@ -118,7 +118,7 @@ def test_a_run_is_there_whole_or_not_at_all(owner: Caller, monkeypatch: pytest.M
     assert list_runs(ListRuns(), owner).runs == ()
 
 
-def test_what_was_started_counts_also_where_an_error_came_after(
+def test_a_run_that_was_created_counts_as_a_start_although_launching_failed(
     owner: Caller, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = agent_in(tmp_path)

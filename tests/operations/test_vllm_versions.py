@@ -24,7 +24,7 @@ def address():
     server.server_close()
 
 
-def test_a_server_that_runs_is_asked(address, monkeypatch):
+def test_the_version_of_a_running_server_is_read_from_it(address, monkeypatch):
     def tell(handler):
         handler._reply(200, {"version": "0.32.0"})
 

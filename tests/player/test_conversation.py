@@ -81,7 +81,9 @@ def test_results_and_roles_keep_their_order() -> None:
         ({"role": "user", "content": [{"type": "input_image"}]}, "type 'input_image'.*text parts"),
     ],
 )
-def test_what_a_text_model_cannot_read_is_refused_by_name(item: dict[str, Any], named: str) -> None:
+def test_items_that_a_text_model_cannot_read_are_refused_by_name(
+    item: dict[str, Any], named: str
+) -> None:
     with pytest.raises(Untrainable, match=named):
         to_messages([item])
 
@@ -208,12 +210,12 @@ def test_a_turn_that_the_template_changes_is_not_continued() -> None:
 def test_only_the_last_turns_are_remembered() -> None:
     tagged = Tagged(tag=0)
     answer = Answer(Reply("7 degrees"), Finish.STOP, 11, 3)
-    asked = prompt_with(QUESTION, *tagged.items, MORE)
+    request = prompt_with(QUESTION, *tagged.items, MORE)
     for tag in range(1, 256):
         tagged.turns.response(tag, tagged.turn, prompt_with(QUESTION), answer, [])
-    assert tagged.turns.continued_by(asked) is tagged.turn
+    assert tagged.turns.continued_by(request) is tagged.turn
     tagged.turns.response(256, tagged.turn, prompt_with(QUESTION), answer, [])
-    assert tagged.turns.continued_by(asked) is None
+    assert tagged.turns.continued_by(request) is None
 
 
 def test_the_usage_of_a_response_adds_up() -> None:

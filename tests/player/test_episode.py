@@ -143,8 +143,8 @@ def episode(**limits: int) -> Episode:
     return Episode(RolloutKey(0, 0, "c", 0), Case("c", "question"), Limits(**limits))
 
 
-def reply(played: Episode, said: Reply) -> list[RequestedCall]:
-    return played.add_reply(said, played.begin_turn())
+def reply(played: Episode, answer: Reply) -> list[RequestedCall]:
+    return played.add_reply(answer, played.begin_turn())
 
 
 def finish(played: Episode) -> Rollout:
@@ -218,7 +218,7 @@ def test_a_refused_call_keeps_its_reason() -> None:
     assert [call.failure for call in finish(played).tool_calls] == [None, CallFailure.REFUSED]
 
 
-def test_what_is_noted_about_an_unknown_call_changes_nothing() -> None:
+def test_notes_about_an_unknown_call_are_ignored() -> None:
     played = episode()
     played.note_result("nobody", "3")
     played.note_failure("nobody", CallFailure.RAISED)

@@ -64,7 +64,7 @@ def play(agent, codec):
     return sorted(asyncio.run(both()), key=lambda rollout: rollout.case.id)
 
 
-def test_it_is_opened_once_and_begun_for_each_rollout(codecs):
+def test_an_external_agent_is_opened_once_and_begun_for_each_rollout(codecs):
     agent = Counting()
     rollouts = play(agent, codecs["qwen3"])
     assert agent.log == ["opened", ("a", "scripted", 0.5), ("b", "scripted", 0.5), "closed"]
@@ -79,7 +79,7 @@ def test_an_error_ends_its_rollouts_and_not_the_player(codecs):
     assert rollouts[0].detail == "OSError: disk full"
 
 
-def test_its_tools_and_agents_are_unknown_before_it_plays():
+def test_tools_and_agents_of_an_external_agent_are_unknown_before_it_plays():
     agent = Counting()
     assert (agent.model, agent.tools) == (None, ())
     assert not has_tools(agent)

@@ -32,7 +32,7 @@ INNER = Agent(name="inner", instructions="inner", tools=[add])
 OUTER = Agent(name="outer", tools=[INNER.as_tool("ask", "Ask.")])
 
 
-def test_machinery_that_fails_inside_a_nested_agent_is_not_the_outer_agents_mistake(codec):
+def test_an_infrastructure_error_in_a_nested_agent_is_not_judged_as_the_outer_agents(codec):
     def script(request):
         if request.key.turn == 1:
             raise ConnectionError("the server is gone")
@@ -47,14 +47,14 @@ def test_machinery_that_fails_inside_a_nested_agent_is_not_the_outer_agents_mist
 
 def test_a_budget_that_runs_out_inside_a_nested_agent_ends_the_rollout(codec):
     limits = Limits(completion_tokens=90)
-    said = [call("ask", input="?"), "word " * 200, "never said"]
-    played = play_script(OUTER, said, codec, limits=limits)
+    replies = [call("ask", input="?"), "word " * 200, "never reached"]
+    played = play_script(OUTER, replies, codec, limits=limits)
     assert played.ending is Ending.TOKEN_BUDGET
     assert all(row.sampled for row in played.rows)
 
 
-def test_a_wave_is_not_held_up_by_agents_that_wait_for_a_slot(codec):
-    class InWaves(ScriptedPolicy):
+def test_a_lockstep_batch_does_not_wait_for_agents_without_a_slot(codec):
+    class InBatches(ScriptedPolicy):
         samples_in_lockstep = True
 
         def __init__(self, script):
@@ -68,7 +68,7 @@ def test_a_wave_is_not_held_up_by_agents_that_wait_for_a_slot(codec):
             return await self._batches.sample(request)
 
     async def play():
-        policy = InWaves(
+        policy = InBatches(
             lambda request: [call("ask", input="?"), "inner says", "done"][request.key.turn]
         )
         limits = Limits(tool_concurrency=2, rollout_timeout=5)

@@ -33,8 +33,8 @@ def test_a_server_is_connected_for_the_rollout_and_closed_again(codecs, tmp_path
     (tmp_path / "shop.py").write_text(SERVER)
     params = {"command": sys.executable, "args": [str(tmp_path / "shop.py")]}
     server = MCPServerStdio(params, name="shop", client_session_timeout_seconds=60)
-    said = [call("stock", item="lamp"), call("stock", item="ghost"), "Seven."]
-    played = play_script(Agent(name="a", mcp_servers=[server]), said, codecs["qwen3"])
+    replies = [call("stock", item="lamp"), call("stock", item="ghost"), "Seven."]
+    played = play_script(Agent(name="a", mcp_servers=[server]), replies, codecs["qwen3"])
     assert (played.ending, played.answer) == (Ending.ANSWERED, "Seven."), played.detail
     lamp, ghost = played.tool_calls
     assert "seven lamps" in lamp.result
@@ -69,8 +69,8 @@ def test_a_world_has_servers_of_its_own_whose_state_does_not_mix(codecs, tmp_pat
             made.append(MCPServerStdio(params, name="counter", client_session_timeout_seconds=60))
             return made[-1:]
 
-    said = [call("add"), call("add"), "Two."]
-    policy = ScriptedPolicy(lambda request: said[request.key.turn], codecs["qwen3"])
+    replies = [call("add"), call("add"), "Two."]
+    policy = ScriptedPolicy(lambda request: replies[request.key.turn], codecs["qwen3"])
     player = Player(Agent(name="a"), policy, context=World)
     plays = [Play(RolloutKey(0, 0, "c", index), Case("c", "Count.")) for index in range(2)]
     rollouts = run_in_own_loop(play_unjudged(player, plays))

@@ -81,7 +81,7 @@ CASE = Case("c", "What is 2 + 3?")
 QUESTION = Message("user", "What is 2 + 3?")
 ASKING = ModelCall((QUESTION,))
 NODE = Node(QUESTION)
-ASKED = (RequestedCall("c1", "add", "{}"), RequestedCall("c2", "add", "{}"))
+CALLS_OF_BOTH = (RequestedCall("c1", "add", "{}"), RequestedCall("c2", "add", "{}"))
 
 
 def base(branch="", calls=()):
@@ -99,7 +99,7 @@ def results(*ids):
 
 def test_the_plain_conversation_on_a_case_has_no_name():
     assert branch_of(ASKING, None, [QUESTION], CASE, 0) == ""
-    assert branch_of(ASKING, base(calls=ASKED), results("c1", "c2"), CASE, 0) == ""
+    assert branch_of(ASKING, base(calls=CALLS_OF_BOTH), results("c1", "c2"), CASE, 0) == ""
     assert branch_of(ASKING, base(), [Message("user", "Go on.")], CASE, 0) == ""
 
 
@@ -116,8 +116,8 @@ def test_a_case_of_several_messages_is_plain_too():
     [[], results("c1"), results("c2", "c1"), [*results("c1", "c2"), Message("user", "x")]],
     ids=["none", "one of two", "out of order", "and more"],
 )
-def test_anything_but_the_results_of_the_calls_is_a_branch(after):
-    assert branch_of(ASKING, base(calls=ASKED), after, CASE, 0) != ""
+def test_messages_other_than_results_of_the_calls_make_a_branch(after):
+    assert branch_of(ASKING, base(calls=CALLS_OF_BOTH), after, CASE, 0) != ""
 
 
 def test_branches_with_other_messages_have_other_names():
@@ -149,26 +149,26 @@ def test_a_reply_that_comes_back_is_what_the_next_call_continues():
     first = place(tree, ModelCall((USER,)))
     reply = TreeReply(SampledTurn(0, "main"), first.node, content="hi")
     tree.add(reply)
-    said, more = Message("assistant", "hi"), Message("user", "more")
-    again = place(tree, ModelCall((USER, said, more)))
+    answer, more = Message("assistant", "hi"), Message("user", "more")
+    again = place(tree, ModelCall((USER, answer, more)))
     assert (again.before, again.after, again.depth) == (reply, (more,), 1)
-    assert tree.find(said) is reply.turn
+    assert tree.find(answer) is reply.turn
     assert place(tree, ModelCall((USER, Message("assistant", "ho"), more))).before is None
 
 
 def test_a_reply_is_used_by_a_call_that_repeats_or_quotes_it():
     tree = MessageTree()
-    said, quoting = Message("assistant", "hi there"), Message("user", "It said: hi there.")
+    answer, quoting = Message("assistant", "hi there"), Message("user", "You wrote: hi there.")
     reply = TreeReply(SampledTurn(0, "main"), place(tree, ModelCall((USER,))).node)
-    reply.content = said.content
+    reply.content = answer.content
     tree.add(reply)
-    own = ModelCall((USER, said, USER))
+    own = ModelCall((USER, answer, USER))
     tree.note_uses(own, place(tree, own), 1)
     assert reply.last_use == -1, "its own conversation"
     quoted = ModelCall((Message("system", "other"), quoting))
     tree.note_uses(quoted, place(tree, quoted), 2)
     assert reply.last_use == 2
-    repeated = ModelCall((Message("system", "other"), USER, said, USER))
+    repeated = ModelCall((Message("system", "other"), USER, answer, USER))
     tree.note_uses(repeated, place(tree, repeated), 3)
     assert reply.last_use == 3
 
@@ -204,7 +204,7 @@ def test_discarded_replies_were_never_used_and_neither_was_what_follows_them(ste
         assert all(each in discarded for each in followers)
 
 
-def test_an_answer_that_was_asked_for_again_is_discarded():
+def test_a_reply_whose_call_was_repeated_is_discarded():
     made, node = Replies(), Node(QUESTION)
     first, second = made.add(prompt=node), made.add(prompt=node)
     assert find_discarded(made.all) == {first}

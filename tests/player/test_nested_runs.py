@@ -79,7 +79,7 @@ def test_a_tool_of_a_world_may_run_an_agent(codec):
     assert played.tool_calls[0].result == "helped"
 
 
-def test_what_a_guardrails_agent_says_is_not_the_answer(codec):
+def test_the_reply_of_a_guardrails_agent_is_not_the_answer(codec):
     @output_guardrail
     async def polite(context, agent, output) -> GuardrailFunctionOutput:
         judged = await Runner.run(HELPER, f"is this polite? {output}")
@@ -107,13 +107,13 @@ def test_a_nested_run_that_names_another_model_is_an_error_that_says_so(codec):
 def test_a_run_outside_of_a_rollout_keeps_its_own_model(codec):
     class Own(Model):
         async def get_response(self, *args, **kwargs):
-            raise RuntimeError("own model asked")
+            raise RuntimeError("own model called")
 
         def stream_response(self, *args, **kwargs):
             raise NotImplementedError
 
     play_script(Agent(name="a"), ["hello"], codec)  # our runner is in place from here on
-    with pytest.raises(RuntimeError, match="own model asked"):
+    with pytest.raises(RuntimeError, match="own model called"):
         asyncio.run(Runner.run(Agent(name="b", model=Own()), "?"))
 
 
@@ -138,14 +138,14 @@ def test_world_tools_reach_agents_before_and_after_a_handoff(codec):
     clerk = Agent(name="clerk")
     writer = Agent(name="desk", handoffs=[clerk])
     clerk.handoffs.append(writer)
-    said = [
+    replies = [
         call("transfer_to_clerk"),
         call("stock"),
         call("transfer_to_desk"),
         call("stock"),
         "Seven.",
     ]
-    played = play_script(writer, said, codec, context=Shop)
+    played = play_script(writer, replies, codec, context=Shop)
     assert [c.result for c in played.tool_calls if c.tool == "stock"] == ["seven", "seven"]
 
 
@@ -158,8 +158,14 @@ def test_world_tools_reach_an_agent_as_tool_but_not_a_run_without_the_world(code
         return (await Runner.run(HELPER, "?")).final_output
 
     agent = Agent(name="a", tools=[inner, outside])
-    said = [call("inner", input="?"), call("stock"), "seven inside", call("outside"), call("stock")]
-    played = play_script(agent, [*said, "none", "Done."], codec, context=Shop)
+    replies = [
+        call("inner", input="?"),
+        call("stock"),
+        "seven inside",
+        call("outside"),
+        call("stock"),
+    ]
+    played = play_script(agent, [*replies, "none", "Done."], codec, context=Shop)
     assert [c.failure is None for c in played.tool_calls if c.tool == "stock"] == [True, False]
 
 

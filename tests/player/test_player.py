@@ -153,7 +153,7 @@ def test_tool_results_count_against_the_budget(codec):
 
 
 @pytest.mark.parametrize("text", ["word " * 9000, "ä€🙂" * 3000, "<|im_end|>" * 3000, "0" * 30000])
-def test_whatever_a_tool_returns_there_is_room_for_an_answer(codec, text):
+def test_a_long_tool_result_leaves_room_for_the_answer(codec, text):
     @function_tool
     def flood() -> str:
         """Says much."""
@@ -202,7 +202,7 @@ def test_a_context_factory_gets_the_case_where_its_first_parameter_takes_it(code
     assert play_script(AGENT, ["hi"], codec, context=make).world == world
 
 
-def test_a_broken_context_factory_is_machinery(codec):
+def test_a_broken_context_factory_is_an_infrastructure_error(codec):
     def broken():
         raise OSError("no disk")
 
@@ -250,7 +250,7 @@ class Sum(BaseModel):
     total: int
 
 
-def test_an_output_type_is_told_to_the_model_and_parsed(codec):
+def test_the_schema_of_an_output_type_is_in_the_prompt_and_the_answer_is_parsed(codec):
     played = play_script(Agent(name="a", output_type=Sum), ['{"total": 3}'], codec)
     assert played.output == Sum(total=3)
     assert played.answer == '{"total": 3}'
@@ -278,8 +278,8 @@ def test_a_handoff_gives_a_row_for_each_agent(codec):
 def test_a_nested_agent_gives_a_row_of_its_own_and_its_tools_are_governed(codec):
     inner = Agent(name="inner", instructions="Add.", tools=[add])
     outer = Agent(name="outer", tools=[inner.as_tool("ask", "Ask the inner agent.")])
-    said = [call("ask", input="1 + 2?"), call("add", a=1, b=2), "three", "It is three."]
-    played = play_script(outer, said, codec)
+    replies = [call("ask", input="1 + 2?"), call("add", a=1, b=2), "three", "It is three."]
+    played = play_script(outer, replies, codec)
     assert played.answer == "It is three."
     assert [row.agent for row in played.rows] == ["outer", "inner"]
     assert [(c.tool, c.agent) for c in played.tool_calls] == [("ask", "outer"), ("add", "inner")]
@@ -332,8 +332,8 @@ def test_a_history_that_a_filter_shortens_starts_a_new_row(codec):
 
     inner = Agent(name="inner", tools=[add])
     outer = Agent(name="outer", tools=[summarise])
-    said = [call("summarise"), call("add", a=1, b=2), "3", "It is 3."]
-    played = play_script(outer, said, codec)
+    replies = [call("summarise"), call("add", a=1, b=2), "3", "It is 3."]
+    played = play_script(outer, replies, codec)
     assert played.answer == "It is 3."
     starts = [(row.agent, row.start, row.parent) for row in played.rows]
     assert starts == [("outer", "first", None), ("inner", "nested", 0), ("inner", "history", 1)]
@@ -355,28 +355,28 @@ def test_a_turn_after_thinking_starts_a_row_that_does_not_show_it(codecs):
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.recursive(st.just(()), lambda below: st.lists(below, max_size=3), max_leaves=6))
 def test_every_sampled_token_is_in_one_row_whatever_agents_call_each_other(codec, tree):
-    """A tree of agents: the first child of each is handed off to last, the others are tools."""
-    said: list[str] = []
+    """A tree of agents: the first child of each gets the handoff last, the others are tools."""
+    replies: list[str] = []
     names = itertools.count()
 
     def made(children) -> Agent:
         name = f"agent{next(names)}"
-        handed_to, *nested = children or [None]
+        successor, *nested = children or [None]
         tools = []
         for number, child in enumerate(nested):
-            said.append(call(f"{name}_{number}", input="go"))
+            replies.append(call(f"{name}_{number}", input="go"))
             tools.append(made(child).as_tool(f"{name}_{number}", "A nested agent."))
-        if handed_to is None:
-            said.append(f"{name} is done")
+        if successor is None:
+            replies.append(f"{name} is done")
             return Agent(name=name, tools=tools)
-        place = len(said)
-        target = made(handed_to)
-        said.insert(place, call(f"transfer_to_{target.name}"))
+        place = len(replies)
+        target = made(successor)
+        replies.insert(place, call(f"transfer_to_{target.name}"))
         return Agent(name=name, tools=tools, handoffs=[target])
 
     agent = made(tree)
     wide = Limits(max_turns=65, completion_tokens=100_000)
-    played = play_script(agent, list(said), codec, limits=wide)
+    played = play_script(agent, list(replies), codec, limits=wide)
     sampled = [
         codec.decode(row.ids[start : start + span.length])
         for row in played.rows
@@ -384,7 +384,7 @@ def test_every_sampled_token_is_in_one_row_whatever_agents_call_each_other(codec
         if span.kind is TokenKind.SAMPLED
     ]
     end = codec.decode(array("i", [codec.end_of_turn]))
-    assert sorted(sampled) == sorted(text + end for text in said)
+    assert sorted(sampled) == sorted(text + end for text in replies)
     assert sum(row.sampled for row in played.rows) == played.tokens.sampled
     assert all(row.parent is None or row.parent < place for place, row in enumerate(played.rows))
 
@@ -406,10 +406,10 @@ def test_the_first_tools_result_can_be_the_answer(codec):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_family_plays_a_tool_call(codecs, name):
-    said = call("add", a=1, b=2)
+    reply = call("add", a=1, b=2)
     if name == "llama3":
-        said = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
-    played = play_script(AGENT, [said, "three"], codecs[name])
+        reply = '{"name": "add", "parameters": {"a": 1, "b": 2}}'
+    played = play_script(AGENT, [reply, "three"], codecs[name])
     assert played.answer == "three"
     assert played.tool_calls[0].result == "3"
     assert len(played.rows) == 1

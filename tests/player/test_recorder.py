@@ -65,7 +65,7 @@ def codec(codecs: dict[str, ChatCodec]) -> ChatCodec:
 
 
 class Chat:
-    """Remembers what it was asked."""
+    """Remembers its requests."""
 
     name = "chat"
 
@@ -77,9 +77,9 @@ class Chat:
         return ChatReply(Reply("7 degrees"), Finish.STOP, prompt_tokens=11, sampled_tokens=3)
 
 
-def scripted(codec: ChatCodec, said: str = "7 degrees") -> ScriptedPolicy:
+def scripted(codec: ChatCodec, reply: str = "7 degrees") -> ScriptedPolicy:
     def script(_: SampleRequest) -> str:
-        return said
+        return reply
 
     return ScriptedPolicy(script, codec)
 
@@ -119,7 +119,7 @@ def test_a_call_that_continues_a_turn_extends_its_row(codec: ChatCodec) -> None:
     assert second.prompt_tokens + second.tokens == len(row.ids)
 
 
-def test_any_other_call_starts_a_row_that_names_its_cause(codec: ChatCodec) -> None:
+def test_a_call_that_continues_no_turn_starts_a_row_with_its_cause(codec: ChatCodec) -> None:
     played = Played(scripted(codec))
     turn, _ = played.respond(CALL)
     played.respond(CALL, turn, RowStart.HANDOFF)
@@ -139,7 +139,7 @@ def test_a_branch_starts_a_row_whose_prompt_holds_the_sampled_tokens(codec: Chat
     assert [span.kind for span in second.spans] == [TokenKind.PROMPT, TokenKind.SAMPLED]
 
 
-def test_everything_after_the_first_prompt_is_spent(codec: ChatCodec) -> None:
+def test_tokens_after_the_first_prompt_count_against_the_budget(codec: ChatCodec) -> None:
     played = Played(scripted(codec))
     turn, first = played.respond(CALL)
     assert played.episode.spent == first.tokens
@@ -148,7 +148,7 @@ def test_everything_after_the_first_prompt_is_spent(codec: ChatCodec) -> None:
     assert played.episode.spent == len(row.ids) - first.prompt_tokens
 
 
-def test_without_budget_the_policy_is_not_asked_and_there_is_no_row(codec: ChatCodec) -> None:
+def test_a_call_without_budget_samples_nothing_and_makes_no_row(codec: ChatCodec) -> None:
     played = Played(scripted(codec), budget=5)
     played.episode.spent = 5
     with pytest.raises(EpisodeOver):
@@ -215,7 +215,7 @@ def test_instructions_tools_and_schema_make_the_frame():
     assert len({OFFER.frame, *(each.frame for each in others)}) == 4
 
 
-def test_what_else_a_reply_depends_on_tells_equal_calls_apart():
+def test_calls_with_other_parameters_are_not_equal():
     changes = [{"tool_choice": "add"}, {"max_tokens": 1}, {"stop": ("x",)}]
     changes += [{"parallel_tool_calls": False}]
     parameters = {replace(OFFER, **change).parameters() for change in changes}
@@ -231,8 +231,8 @@ def test_different_texts_have_different_digests(some, others):
 def test_the_schema_of_the_output_follows_the_instructions():
     schema = {"type": "object"}
     request = 'Give your final answer as JSON that fits this schema:\n{"type": "object"}'
-    asked = ModelCall((SYSTEM, USER), output_schema=schema).rendered()
-    assert asked == [Message("system", f"Be brief.\n\n{request}"), USER]
+    messages = ModelCall((SYSTEM, USER), output_schema=schema).rendered()
+    assert messages == [Message("system", f"Be brief.\n\n{request}"), USER]
     assert ModelCall((USER,), output_schema=schema).rendered() == [Message("system", request), USER]
 
 
@@ -329,7 +329,7 @@ def test_each_sampled_token_is_in_one_row_with_its_log_probability(steps):
 
 
 @given(steps)
-def test_what_stands_before_a_sampled_token_in_its_row_is_what_it_was_sampled_from(steps):
+def test_the_tokens_before_a_sampled_one_in_its_row_are_those_it_was_sampled_from(steps):
     turns, discarded = grown(steps)
     starts = {turn.sample.ids[0]: turn for turn in turns}
     for row in rows_of(turns, discarded):
@@ -400,8 +400,8 @@ CALL_TEXT = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool
 
 
 def script(request):
-    said = [f"<think>add them</think>{CALL_TEXT}", CALL_TEXT, "<think>done</think>It is 5."]
-    return said[request.key.turn]
+    replies = [f"<think>add them</think>{CALL_TEXT}", CALL_TEXT, "<think>done</think>It is 5."]
+    return replies[request.key.turn]
 
 
 @pytest.mark.parametrize(("history", "rows"), [("drop", 2), ("keep", 1)])
@@ -484,8 +484,8 @@ def written(family: str, tool: str, argument: str) -> str:
 def turns(family: str):
     """What a model says while it has not answered: calls that work, fail, or do not exist."""
     tool = st.sampled_from(["echo", "explode", "nobody"])
-    calls = st.builds(lambda name, said: written(family, name, said), tool, text)
-    thought = st.builds(lambda thinking, said: f"<think>{thinking}</think>{said}", text, calls)
+    calls = st.builds(lambda name, answer: written(family, name, answer), tool, text)
+    thought = st.builds(lambda thinking, answer: f"<think>{thinking}</think>{answer}", text, calls)
     return st.lists(
         st.one_of(calls, thought) if family in ("qwen3", "forgetful") else calls, max_size=5
     )
@@ -510,8 +510,8 @@ class Remembering(ScriptedPolicy):
         return self.samples[-1]
 
 
-def remembered(codec, said, question):
-    policy = Remembering(lambda request: said[request.key.turn], codec)
+def remembered(codec, replies, question):
+    policy = Remembering(lambda request: replies[request.key.turn], codec)
     player = Player(ECHOING, policy, limits=Limits(completion_tokens=100_000, max_turns=10))
     rollout = asyncio.run(
         player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", question or "?")))
@@ -533,8 +533,8 @@ def segments(row, kind):
 @given(data=st.data())
 def test_rows_hold_exactly_what_was_sampled_and_shown(codecs, family, data):
     codec = codecs[family]
-    said = [*data.draw(turns(family)), data.draw(answers)]
-    policy, rollout = remembered(codec, said, data.draw(text))
+    replies = [*data.draw(turns(family)), data.draw(answers)]
+    policy, rollout = remembered(codec, replies, data.draw(text))
     played = len(policy.samples)
     (row,) = rollout.rows
 
@@ -552,7 +552,7 @@ def test_rows_hold_exactly_what_was_sampled_and_shown(codecs, family, data):
     # Decoding the row gives the transcript.
     observed = [codec.decode(ids) for ids in segments(row, TokenKind.OBSERVED)]
     expected = codec.decode(policy.prompts[0])
-    for number, words in enumerate(said[:played]):
+    for number, words in enumerate(replies[:played]):
         expected += words + codec.family.end_of_turn
         expected += observed[number] if number < len(observed) else ""
     assert codec.decode(row.ids) == expected

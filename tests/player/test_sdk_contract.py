@@ -9,7 +9,7 @@ from sparring.player.tools import formats_exceptions
 from tests.rollouts import call, play_script
 
 
-def test_a_model_is_asked_with_these_arguments():
+def test_the_sdk_calls_a_model_with_the_arguments_that_we_take():
     expected = [
         "self",
         "system_instructions",

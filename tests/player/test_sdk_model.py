@@ -81,8 +81,8 @@ class Played:
 
 @pytest.fixture
 def saying(codecs: dict[str, ChatCodec]) -> Callable[..., Played]:
-    def made(*said: str) -> Played:
-        return Played(codecs["qwen3"], lambda request: said[request.key.turn])
+    def made(*replies: str) -> Played:
+        return Played(codecs["qwen3"], lambda request: replies[request.key.turn])
 
     return made
 
@@ -102,7 +102,7 @@ def test_a_turn_is_recorded_and_returned_with_the_ids_of_the_episode(saying: Any
 
 
 def test_after_its_ending_no_turn_is_played(saying: Any) -> None:
-    played = saying("never said")
+    played = saying("never reached")
     played.episode.end(Ending.TURN_LIMIT)
     with pytest.raises(EpisodeOver):
         played.turn()
@@ -188,9 +188,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 class Recording(ScriptedPolicy):
     """Says these texts in turn, and keeps the prompt of each."""
 
-    def __init__(self, said, codec):
+    def __init__(self, replies, codec):
         self.prompts = []
-        texts = iter(said)
+        texts = iter(replies)
         super().__init__(lambda _: next(texts, "Done."), codec)
 
     async def sample(self, request):
@@ -236,7 +236,7 @@ def turns(family):
         texts,
         spaces,
     )
-    thought = st.builds(lambda why, said: f"<think>{why}</think>{said}", texts, made)
+    thought = st.builds(lambda why, reply: f"<think>{why}</think>{reply}", texts, made)
     return st.lists(
         st.one_of(made, thought) if family in ("qwen3", "forgetful") else made, max_size=6
     )
@@ -250,16 +250,16 @@ SHOWN = (
 )
 
 
-def played_prompts(said, codec):
-    policy = Recording(said, codec)
+def played_prompts(replies, codec):
+    policy = Recording(replies, codec)
     limits = Limits(completion_tokens=100_000, max_turns=10)
     player = Player(crew(), policy, limits=limits, examples=SHOWN)
     rollout = asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "sort this"))))
     return policy.prompts, rollout
 
 
-def shipped_prompts(said, codec):
-    policy = Recording(said, codec)
+def shipped_prompts(replies, codec):
+    policy = Recording(replies, codec)
     agent = crew()
     agent.model = PolicyModel(policy, Sampling(max_tokens=10_000), examples=SHOWN)
     quiet = RunConfig(tracing_disabled=True)
@@ -271,9 +271,9 @@ def shipped_prompts(said, codec):
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_the_shipped_agent_reads_the_very_tokens_that_it_was_trained_on(codecs, family, data):
-    said = [*data.draw(turns(family)), "Filed."]
-    played, rollout = played_prompts(said, codecs[family])
-    assert shipped_prompts(said, codecs[family])[: len(played)] == played
+    replies = [*data.draw(turns(family)), "Filed."]
+    played, rollout = played_prompts(replies, codecs[family])
+    assert shipped_prompts(replies, codecs[family])[: len(played)] == played
     assert rollout.ending.value in ("answered", "turn_limit")
 
 
@@ -292,8 +292,8 @@ def test_examples_precede_a_conversation_once_and_no_nested_run(codecs):
 
     async def talk():
         first = await Runner.run(agent, "one", run_config=quiet)
-        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
-        await Runner.run(agent, said, run_config=quiet)
+        history = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, history, run_config=quiet)
 
     asyncio.run(talk())
     shown = [user_texts(prompt, codec)[: 1 + (n != 1)] for n, prompt in enumerate(policy.prompts)]
@@ -329,15 +329,15 @@ def test_examples_precede_the_history_of_a_session_and_are_not_stored(codecs, is
     assert user_texts(policy.prompts[1], codec) == ["sort that", "one", "two"]
 
 
-def test_a_conversation_goes_on_from_its_own_tokens(codecs):
+def test_a_conversation_continues_its_own_sampled_tokens(codecs):
     codec = codecs["qwen3"]
     policy = Recording(["<think>hm</think>First.", "Second."], codec)
     agent = Agent(name="a", model=PolicyModel(policy, Sampling()))
 
     async def talk():
         first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
-        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
-        await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+        history = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, history, run_config=RunConfig(tracing_disabled=True))
 
     asyncio.run(talk())
     assert "<think>hm</think>First." in codec.decode(policy.prompts[1])
@@ -350,15 +350,15 @@ def test_thinking_is_dropped_from_what_later_turns_read_unless_it_is_kept(codecs
 
     async def talk():
         first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
-        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
-        await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+        history = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, history, run_config=RunConfig(tracing_disabled=True))
 
     asyncio.run(talk())
     messages = [Message("user", "one"), Message("assistant", "First."), Message("user", "two")]
     assert policy.prompts[1] == codec.encode_prompt(messages, []).ids
 
 
-def test_a_conversation_may_go_on_twice_from_the_same_turn(codecs):
+def test_a_conversation_may_continue_twice_from_one_turn(codecs):
     codec = codecs["qwen3"]
     policy = Recording(["<think>hm</think>First.", "Left.", "Right."], codec)
     agent = Agent(name="a", model=PolicyModel(policy, Sampling()))
@@ -366,8 +366,8 @@ def test_a_conversation_may_go_on_twice_from_the_same_turn(codecs):
     async def talk():
         first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
         for way in ("left", "right"):
-            said = [*first.to_input_list(), {"role": "user", "content": way}]
-            await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+            history = [*first.to_input_list(), {"role": "user", "content": way}]
+            await Runner.run(agent, history, run_config=RunConfig(tracing_disabled=True))
 
     asyncio.run(talk())
     left, right = (codec.decode(prompt) for prompt in policy.prompts[1:])
@@ -382,8 +382,8 @@ def test_a_turn_that_was_cut_off_is_closed_before_the_next_message(codecs):
 
     async def talk():
         first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
-        said = [*first.to_input_list(), {"role": "user", "content": "two"}]
-        await Runner.run(agent, said, run_config=RunConfig(tracing_disabled=True))
+        history = [*first.to_input_list(), {"role": "user", "content": "two"}]
+        await Runner.run(agent, history, run_config=RunConfig(tracing_disabled=True))
 
     asyncio.run(talk())
     ids, start = policy.prompts[1], len(policy.prompts[0])
@@ -398,10 +398,10 @@ def test_an_edited_history_is_read_as_it_now_stands(codecs):
 
     async def talk():
         first = await Runner.run(agent, "one", run_config=RunConfig(tracing_disabled=True))
-        said = json.loads(json.dumps(first.to_input_list()).replace("sesame", "****"))
+        history = json.loads(json.dumps(first.to_input_list()).replace("sesame", "****"))
         await Runner.run(
             agent,
-            [*said, {"role": "user", "content": "two"}],
+            [*history, {"role": "user", "content": "two"}],
             run_config=RunConfig(tracing_disabled=True),
         )
 
@@ -448,8 +448,8 @@ def codec(codecs):
 
 
 class Watching(ScriptedPolicy):
-    def __init__(self, said, codec):
-        texts = iter(said)
+    def __init__(self, replies, codec):
+        texts = iter(replies)
         super().__init__(lambda _: next(texts, ""), codec)
         self.requests = []
 
@@ -501,8 +501,8 @@ def test_a_forced_call_is_opened_for_the_model_and_not_learned(codecs, family):
 
 def test_a_required_call_leaves_the_choice_of_the_tool(codec):
     agent = Agent(name="a", tools=[add], model_settings=ModelSettings(tool_choice="required"))
-    said = ['add", "arguments": {"a": 1, "b": 2}}\n</tool_call>', "3"]
-    played = play_script(agent, said, codec)
+    replies = ['add", "arguments": {"a": 1, "b": 2}}\n</tool_call>', "3"]
+    played = play_script(agent, replies, codec)
     assert played.tool_calls[0].result == "3"
     assert played.answer == "3"  # the SDK asks for a call only once
 

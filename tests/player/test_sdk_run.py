@@ -110,13 +110,13 @@ def test_a_tools_result_may_be_the_answer(codec):
     assert play(agent, codec, looking()).answer == "lamp found"
 
 
-def test_a_user_goes_on_until_nothing_is_left_to_say(codec):
-    said = iter(["And the desk?", None])
+def test_user_messages_end_when_the_user_returns_none(codec):
+    replies = iter(["And the desk?", None])
 
     def user(case, world, conversation):
         assert world == "shop"
         assert conversation[-1].role == "assistant"
-        return next(said)
+        return next(replies)
 
     agent = Agent(name="a")
     rollout = play(agent, codec, "here", "there", user=user, context=lambda: "shop")
@@ -138,8 +138,10 @@ def look_at(what: str) -> str:
     return f"a {what}"
 
 
-def talk(agent: Agent[Any], said: list[str], user: Any, codec: ChatCodec, **limits: Any) -> Rollout:
-    policy = ScriptedPolicy(lambda request: said[request.key.turn], codec)
+def talk(
+    agent: Agent[Any], replies: list[str], user: Any, codec: ChatCodec, **limits: Any
+) -> Rollout:
+    policy = ScriptedPolicy(lambda request: replies[request.key.turn], codec)
     player = Player(agent, policy, limits=Limits(**limits), user=user)
     case = Case("c", "Hello.", expected="bye")
     return asyncio.run(player.play_one(Play(RolloutKey(0, 0, "c", 0), case)))
@@ -155,10 +157,10 @@ def answering(*replies: str | None) -> Any:
     return user
 
 
-def test_a_conversation_goes_on_until_the_user_has_nothing_to_say(codec: ChatCodec) -> None:
-    said = ["Who is there?", call("look_at", what="cat"), "I see a cat.", "Bye."]
+def test_a_conversation_ends_when_the_user_returns_none(codec: ChatCodec) -> None:
+    replies = ["Who is there?", call("look_at", what="cat"), "I see a cat.", "Bye."]
     user = answering("Look outside.", "Thanks.", None)
-    played = talk(Agent(name="a", tools=[look_at]), said, user, codec)
+    played = talk(Agent(name="a", tools=[look_at]), replies, user, codec)
     assert (played.ending, played.answer, played.turns) == (Ending.ANSWERED, "Bye.", 4)
     roles = [(each.role, each.content) for each in played.messages if each.role == "user"]
     assert roles == [("user", "Hello."), ("user", "Look outside."), ("user", "Thanks.")]
@@ -180,9 +182,9 @@ def test_a_user_may_be_a_plain_function_that_sees_world_and_conversation(codec: 
 
 def test_after_a_handoff_the_user_talks_to_the_specialist(codec: ChatCodec) -> None:
     clerk = Agent(name="clerk", instructions="Serve.")
-    desk = Agent(name="desk", instructions="Hand off.", handoffs=[clerk])
-    said = [call("transfer_to_clerk"), "Yes?", "Done."]
-    played = talk(desk, said, answering("A stamp.", None), codec)
+    writer = Agent(name="desk", instructions="Hand off.", handoffs=[clerk])
+    replies = [call("transfer_to_clerk"), "Yes?", "Done."]
+    played = talk(writer, replies, answering("A stamp.", None), codec)
     assert [row.agent for row in played.rows] == ["desk", "clerk"]
     assert [span.kind for span in played.rows[1].spans] == [
         "prompt", "sampled", "observed", "sampled",
@@ -190,8 +192,8 @@ def test_after_a_handoff_the_user_talks_to_the_specialist(codec: ChatCodec) -> N
 
 
 def test_a_user_who_never_stops_ends_the_rollout_at_the_limit(codec: ChatCodec) -> None:
-    said = ["one", "two", "three", "four"]
-    played = talk(Agent(name="a"), said, answering(*["More."] * 9), codec, user_messages=2)
+    replies = ["one", "two", "three", "four"]
+    played = talk(Agent(name="a"), replies, answering(*["More."] * 9), codec, user_messages=2)
     assert played.ending is Ending.TURN_LIMIT
     assert "did not end within 2 user messages" in played.detail
     assert played.answer == "three"

@@ -72,7 +72,7 @@ def test_a_call_that_was_not_remembered_had_no_tools(errors: ToolErrors) -> None
     assert text == "There is no tool 'subtract'. The tools are: none."
 
 
-def test_an_exception_is_told_on_one_line(
+def test_an_exception_is_described_on_one_line(
     errors: ToolErrors, noted: list[tuple[str, CallFailure]]
 ) -> None:
     text = explained(errors, failure("tool_exception", error=ValueError("too\n  big")))
@@ -80,13 +80,15 @@ def test_an_exception_is_told_on_one_line(
     assert noted == [("1", CallFailure.RAISED)]
 
 
-def test_arguments_that_do_not_fit_are_told_by_their_schema(errors: ToolErrors) -> None:
+def test_wrong_arguments_are_described_by_their_schema(errors: ToolErrors) -> None:
     rejected = ModelBehaviorError("Invalid JSON input for tool add")
     text = explained(errors, failure("tool_exception", error=rejected))
     assert text == "add failed: a: 'one' is not of type 'integer'"
 
 
-def test_arguments_without_a_visible_problem_are_told_by_the_error(errors: ToolErrors) -> None:
+def test_wrong_arguments_that_the_schema_accepts_are_described_by_the_error(
+    errors: ToolErrors,
+) -> None:
     rejected = ModelBehaviorError("out of range")
     text = explained(errors, failure("tool_exception", "send", error=rejected))
     assert text == "send failed: ModelBehaviorError: out of range"
@@ -117,8 +119,8 @@ def test_the_oldest_calls_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -
     errors = ToolErrors()
     for id in "123":
         errors.remember([RequestedCall(id, "add", "{}")], [ADD])
-    told = [explained(errors, failure("tool_not_found", "x", id=id)) for id in "123"]
-    assert [text.endswith("none.") for text in told] == [True, False, False]
+    texts = [explained(errors, failure("tool_not_found", "x", id=id)) for id in "123"]
+    assert [text.endswith("none.") for text in texts] == [True, False, False]
 
 
 SCHEMA = {

@@ -19,11 +19,13 @@ def codec(codecs):
     return codecs["qwen3"]
 
 
-def play_many(agent, codec, count, limits, said=None):
-    said = said or [call("work"), "done"]
+def play_many(agent, codec, count, limits, replies=None):
+    replies = replies or [call("work"), "done"]
 
     async def play():
-        policy = ScriptedPolicy(lambda request: said[min(request.key.turn, len(said) - 1)], codec)
+        policy = ScriptedPolicy(
+            lambda request: replies[min(request.key.turn, len(replies) - 1)], codec
+        )
         player = Player(agent, policy, limits=limits)
         plays = [Play(RolloutKey(0, 0, str(n), 0), Case(str(n), "go")) for n in range(count)]
         return [played.rollout async for played in player.play(plays)], player
@@ -31,7 +33,7 @@ def play_many(agent, codec, count, limits, said=None):
     return asyncio.run(play())
 
 
-def test_a_tool_has_a_deadline_and_the_model_is_told(codec):
+def test_a_tool_call_past_its_deadline_ends_with_a_message_to_the_model(codec):
     @function_tool
     async def work() -> str:
         """Takes forever."""
@@ -133,8 +135,8 @@ def test_the_calls_of_one_turn_run_in_order(codec):
         order.append(n)
         return str(n)
 
-    said = "\n".join(call("work", n=n) for n in range(3))
-    played = play_script(Agent(name="a", tools=[work]), [said, "done"], codec)
+    turn = "\n".join(call("work", n=n) for n in range(3))
+    played = play_script(Agent(name="a", tools=[work]), [turn, "done"], codec)
     assert order == [0, 1, 2]
     assert [c.result for c in played.tool_calls] == ["0", "1", "2"]
 
@@ -152,8 +154,8 @@ def test_a_rollout_has_a_deadline(codec):
     assert not played.ending.is_judged
 
 
-def test_waiting_for_a_wave_is_not_counted_against_deadlines(codec):
-    class SlowWaves(ScriptedPolicy):
+def test_waiting_for_a_lockstep_batch_does_not_count_against_deadlines(codec):
+    class SlowBatches(ScriptedPolicy):
         samples_in_lockstep = True
 
         async def sample(self, request):
@@ -161,7 +163,7 @@ def test_waiting_for_a_wave_is_not_counted_against_deadlines(codec):
             return await super().sample(request)
 
     async def play():
-        policy = SlowWaves(lambda request: [call("work"), "done"][request.key.turn], codec)
+        policy = SlowBatches(lambda request: [call("work"), "done"][request.key.turn], codec)
         player = Player(Agent(name="a", tools=[work]), policy, limits=Limits(rollout_timeout=0.1))
         return await player.play_one(Play(RolloutKey(0, 0, "c", 0), Case("c", "go")))
 
@@ -201,9 +203,9 @@ def test_a_result_longer_than_its_own_limit_is_cut_off_with_a_note(codec):
         """Say a lot."""
         return "word " * size
 
-    said = [call("work", size=2), call("work", size=500), "done"]
+    replies = [call("work", size=2), call("work", size=500), "done"]
     limits = Limits(completion_tokens=4096, result_tokens=40)
-    played = play_script(Agent(name="a", tools=[work]), said, codec, limits=limits)
+    played = play_script(Agent(name="a", tools=[work]), replies, codec, limits=limits)
     short, long = (each.result for each in played.tool_calls)
     assert short == "word word "
     assert long.startswith("word word")
@@ -218,9 +220,9 @@ def test_a_result_that_is_no_text_is_cut_off_like_the_text_that_the_model_reads(
         """Say a lot."""
         return ["word"] * size
 
-    said = [call("work", size=2), call("work", size=500), "done"]
+    replies = [call("work", size=2), call("work", size=500), "done"]
     limits = Limits(completion_tokens=4096, result_tokens=40)
-    played = play_script(Agent(name="a", tools=[work]), said, codec, limits=limits)
+    played = play_script(Agent(name="a", tools=[work]), replies, codec, limits=limits)
     short, long = (each.result for each in played.tool_calls)
     assert short == "['word', 'word']"
     assert "(cut off: " in long

@@ -32,7 +32,7 @@ def test_an_ordinary_agent_has_no_obstacles():
     assert list(obstacles(agent)) == []
 
 
-def test_everything_in_the_way_is_told_at_once_with_the_way_out():
+def test_all_obstacles_to_training_are_reported_at_once_with_their_remedies():
     @function_tool(needs_approval=True)
     def risky() -> str:
         """Risky."""

@@ -63,7 +63,7 @@ def test_a_world_may_offer_some_of_its_tools_only():
     assert [each.name for each in world_tools(shelf)] == ["take"]
 
 
-def test_arguments_that_do_not_fit_are_told_to_the_model_and_are_not_machinery(codec):
+def test_wrong_arguments_of_a_worlds_tool_are_an_error_that_the_model_reads(codec):
     played = play_script(AGENT, [call("take", place="third"), "sorry"], codec, context=Shelf)
     assert played.ending is Ending.ANSWERED
     assert played.tool_calls[0].failure is CallFailure.RAISED
@@ -77,8 +77,8 @@ def test_a_method_that_raises_tells_the_model_why(codec):
 
 
 def test_the_final_state_is_there_for_a_measure(codec):
-    said = [call("take", place=2), call("take", place=3), call("count"), "two"]
-    played = play_script(AGENT, said, codec, context=Shelf)
+    replies = [call("take", place=2), call("take", place=3), call("count"), "two"]
+    played = play_script(AGENT, replies, codec, context=Shelf)
     assert played.world.taken == [2, 3]
     assert played.tool_calls[-1].result == "2"
 

@@ -38,7 +38,7 @@ selecting = st.tuples(st.just("select"), st.lists(st.integers(0, 1), min_size=1,
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.one_of(adding, selecting), min_size=1, max_size=12))
-def test_it_holds_what_the_cache_of_transformers_holds(steps):
+def test_a_growing_cache_holds_what_the_cache_of_transformers_holds(steps):
     plain, growing = DynamicLayer(), GrowingLayer()
     torch.manual_seed(0)
     rows = 2
@@ -112,9 +112,9 @@ def conversations(model: Any, turns: TurnCache | None, rounds: int = 4) -> list[
     prompts = [[*range(40, 100), *range(100 + n, 120 + 3 * n)] for n in range(6)]
     drawn = []
     for turn in range(rounds):
-        asked = [request(prompt, index, turn) for index, prompt in enumerate(prompts)]
-        samples = generate(model, asked, STOPS, turns=turns)
-        drawn.append([(list(each.prompt), sample) for each, sample in zip(asked, samples)])  # noqa: B905
+        requests = [request(prompt, index, turn) for index, prompt in enumerate(prompts)]
+        samples = generate(model, requests, STOPS, turns=turns)
+        drawn.append([(list(each.prompt), sample) for each, sample in zip(requests, samples)])  # noqa: B905
         prompts = [
             [*prompt, *sample.ids, *range(200, 205 + 7 * index)]
             for index, (prompt, sample) in enumerate(zip(prompts, samples, strict=True))
@@ -166,8 +166,8 @@ def test_a_turn_that_is_continued_is_not_in_memory_twice(
     taken: list[StoredTurn] = []
     take, held = TurnCache.take, list[int]()
 
-    def note(turns: TurnCache, asked: SampleRequest) -> Any:
-        found = take(turns, asked)
+    def note(turns: TurnCache, wanted: SampleRequest) -> Any:
+        found = take(turns, wanted)
         taken.extend([found[0]] if found else [])
         return found
 
@@ -212,12 +212,12 @@ def test_a_batch_whose_rows_end_is_not_in_memory_twice(
     monkeypatch.setattr(TurnCache, "plan", note_plan)
     monkeypatch.setattr(TurnCopy, "add", note_add)
     prompts = [[*range(40, 100), *range(100 + n, 120 + 3 * n)] for n in range(6)]
-    asked = [request(prompt, index, 0) for index, prompt in enumerate(prompts)]
-    asked = [
+    requests = [request(prompt, index, 0) for index, prompt in enumerate(prompts)]
+    requests = [
         replace(each, sampling=Sampling(1.0, 1 if index < ended else 2))
-        for index, each in enumerate(asked)
+        for index, each in enumerate(requests)
     ]
-    generate(tiny_policy.model, asked, frozenset(), turns=TurnCache(2**30))
+    generate(tiny_policy.model, requests, frozenset(), turns=TurnCache(2**30))
     before, *while_storing = held[: 1 + ended * len(layers)]
     assert len(stored) == 6
     assert max(while_storing) <= before * (1 + 1 / len(layers))
@@ -230,14 +230,14 @@ def test_a_copy_that_fails_leaves_no_turn(
         raise MemoryError
 
     turns = TurnCache(2**30)
-    asked = request([*range(40, 100)], 0, 0)
+    wanted = request([*range(40, 100)], 0, 0)
     with monkeypatch.context() as broken:
         broken.setattr(TurnCopy, "add", fail)
         with pytest.raises(MemoryError):
-            generate(tiny_policy.model, [asked], STOPS, turns=turns)
-    assert turns.take(asked) is None
-    generate(tiny_policy.model, [asked], STOPS, turns=turns)
-    assert turns.take(asked) is not None
+            generate(tiny_policy.model, [wanted], STOPS, turns=turns)
+    assert turns.take(wanted) is None
+    generate(tiny_policy.model, [wanted], STOPS, turns=turns)
+    assert turns.take(wanted) is not None
 
 
 def test_without_memory_turns_are_computed_again(tiny_policy: Any) -> None:

@@ -79,20 +79,20 @@ def test_a_question_cannot_end_a_turn_or_open_one(codecs, name):
 
 @ALL
 def test_splicing_gives_what_rendering_the_whole_conversation_gives(codecs, name):
-    """For text as a template would write it, prompt + said + continuation is the whole."""
+    """For text as a template would write it, prompt + reply + continuation is the whole."""
     if name == "forgetful":
         pytest.skip("rendering the whole again is what goes wrong with this template")
     codec = codecs[name]
-    asked, answered, said = Message("user", "1 + 2?"), Message("user", "sure?"), "three"
+    question, answered, answer = Message("user", "1 + 2?"), Message("user", "sure?"), "three"
     if name == "qwen3":
-        said = "<think>\n\n</think>\n\nthree"
+        answer = "<think>\n\n</think>\n\nthree"
     spliced = (
-        codec.decode(codec.encode_prompt([asked], []).ids)
-        + said
+        codec.decode(codec.encode_prompt([question], []).ids)
+        + answer
         + codec.family.end_of_turn
         + codec.decode(codec.encode_continuation([answered]).ids)
     )
-    whole = codec.encode_prompt([asked, Message("assistant", "three"), answered], [])
+    whole = codec.encode_prompt([question, Message("assistant", "three"), answered], [])
     assert spliced == codec.decode(whole.ids)
 
 

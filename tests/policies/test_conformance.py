@@ -112,7 +112,7 @@ def test_an_answer_and_its_thinking_are_kept_apart(name: str) -> None:
 
 
 def prompt_closes_thinking(codec: ChatCodec) -> bool:
-    """Whether the model is asked not to think."""
+    """Whether the prompt forbids thinking."""
     prompt = codec.decode(codec.encode_prompt([QUESTION], []).ids)
     return prompt.rstrip().endswith("</think>")
 

@@ -70,7 +70,9 @@ FOLLOWING = {
 
 @NAMING
 @pytest.mark.parametrize("following", FOLLOWING)
-def test_whatever_follows_calls_is_spliced_as_it_is_rendered(name: str, following: str) -> None:
+def test_messages_after_calls_are_spliced_as_the_template_renders_them(
+    name: str, following: str
+) -> None:
     codec, messages = codec_of(name), FOLLOWING[following]
     turn = Message("assistant", "", calls=CALLS)
     prompt = codec.encode_prompt([Message("user", "?")], []).ids

@@ -43,7 +43,7 @@ def scored(model, parts: list[int], padding: list[int]) -> torch.Tensor:
     st.lists(st.integers(1, 5), min_size=1, max_size=4),
     st.lists(st.integers(0, 3), min_size=1, max_size=3),
 )
-def test_it_computes_what_attention_of_transformers_computes(model, parts, padding):
+def test_grouped_attention_computes_what_transformers_computes(model, parts, padding):
     parts = [4, *parts]
     with torch.inference_mode():
         plain = scored(model, parts, padding)

@@ -77,7 +77,7 @@ def test_an_endpoint_that_sends_no_choice_is_passed_over(chat_server):
             ask(EndpointPolicy(servers[:1], retries=0))
 
 
-def test_nobody_answering_is_a_failure_of_machinery_with_the_way_out():
+def test_an_unreachable_endpoint_is_an_infrastructure_error_with_the_remedy():
     unreachable = EndpointSpec(base_url="http://127.0.0.1:9/v1", model="fake")
     with pytest.raises(
         InfrastructureError, match=r"127.0.0.1:9/v1 cannot be reached \(.*\); check the address"
@@ -117,7 +117,7 @@ def test_no_endpoint_at_all_is_refused():
         EndpointPolicy([])
 
 
-def test_one_policy_serves_several_event_loops(chat_server):
+def test_a_policy_serves_several_event_loops(chat_server):
     policy = policy_for(chat_server)
     assert [ask(policy).reply.content for _ in range(3)] == ["hello"] * 3
 
@@ -150,7 +150,7 @@ def refusing(request):
     return 200, completion("hello")
 
 
-def test_what_a_model_refuses_is_learned_once_and_remembered(chat_server):
+def test_parameters_that_a_model_refuses_are_adapted_once_and_remembered(chat_server):
     chat_server.answer = refusing
     policy = policy_for(chat_server, retries=0)
     assert ask(policy).reply.content == "hello"
@@ -160,7 +160,7 @@ def test_what_a_model_refuses_is_learned_once_and_remembered(chat_server):
     assert len(chat_server.requests) == 4
 
 
-def test_a_refusal_of_something_else_is_not_talked_away(chat_server):
+def test_a_refusal_that_no_change_of_parameters_mends_is_raised(chat_server):
     chat_server.answer = lambda _: (400, {"error": {"message": "the model does not exist"}})
     with pytest.raises(InfrastructureError, match="does not exist"):
         ask(policy_for(chat_server, retries=0))

@@ -30,26 +30,28 @@ def reference(model, prompt, ids, temperature):
 @pytest.mark.parametrize("temperature", [0.5, 0.8, 1.0, 1.5])
 def test_log_probabilities_equal_those_of_a_plain_forward_pass(tiny_policy, temperature):
     model, stops = tiny_policy.model, tiny_policy.codec.stop_ids
-    asked = [
+    requests = [
         request(prompt, index, temperature=temperature)
         for prompt in prompts(tiny_policy, 5)
         for index in range(3)
     ]
-    for each, sample in zip(asked, generate(model, asked, stops), strict=True):
+    for each, sample in zip(requests, generate(model, requests, stops), strict=True):
         wanted = reference(model, list(each.prompt), list(sample.ids), temperature)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
 
 def test_prompts_of_several_agents_in_one_batch_are_sampled_as_alone(tiny_policy):
     begins = [list(range(40, 80)), list(range(90, 150)), list(range(200, 230))]
-    asked = [
+    requests = [
         request([*begins[n % 3], *range(100 + n, 102 + 2 * n)], index, case=f"c{n}")
         for n in range(9)
         for index in range(2)
     ]
-    assert len(sharing_groups([list(each.prompt) for each in asked[::2]])) == 3
-    together = generate(tiny_policy.model, asked, frozenset(), turns=(turns := TurnCache(1 << 30)))
-    for each, sample in zip(asked, together, strict=True):
+    assert len(sharing_groups([list(each.prompt) for each in requests[::2]])) == 3
+    together = generate(
+        tiny_policy.model, requests, frozenset(), turns=(turns := TurnCache(1 << 30))
+    )
+    for each, sample in zip(requests, together, strict=True):
         wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
         continued = SampleRequest(
@@ -59,18 +61,18 @@ def test_prompts_of_several_agents_in_one_batch_are_sampled_as_alone(tiny_policy
 
 
 def test_prompts_of_one_token_and_without_anything_in_common_work(tiny_policy):
-    asked = [request([5]), request([9, 8, 7], case="d"), request(list(range(50, 90)), case="e")]
-    samples = generate(tiny_policy.model, asked, frozenset())
-    for each, sample in zip(asked, samples, strict=True):
+    requests = [request([5]), request([9, 8, 7], case="d"), request(list(range(50, 90)), case="e")]
+    samples = generate(tiny_policy.model, requests, frozenset())
+    for each, sample in zip(requests, samples, strict=True):
         wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
 
 def test_rows_may_end_at_different_lengths(tiny_policy):
-    asked = [request([5, 6, 7], n, max_tokens=3 + 7 * n) for n in range(5)]
-    samples = generate(tiny_policy.model, asked, frozenset())
+    requests = [request([5, 6, 7], n, max_tokens=3 + 7 * n) for n in range(5)]
+    samples = generate(tiny_policy.model, requests, frozenset())
     assert [len(sample.ids) for sample in samples] == [3, 10, 17, 24, 31]
-    for each, sample in zip(asked, samples, strict=True):
+    for each, sample in zip(requests, samples, strict=True):
         wanted = reference(tiny_policy.model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
@@ -83,9 +85,9 @@ def test_a_stop_token_ends_the_sample_and_is_part_of_it(tiny_policy):
 
 
 def test_siblings_differ_and_repeats_do_not(tiny_policy):
-    asked = [request([5, 6, 7], index) for index in range(4)]
-    first = generate(tiny_policy.model, asked, frozenset())
-    again = generate(tiny_policy.model, asked, frozenset())
+    requests = [request([5, 6, 7], index) for index in range(4)]
+    first = generate(tiny_policy.model, requests, frozenset())
+    again = generate(tiny_policy.model, requests, frozenset())
     assert [sample.ids for sample in first] == [sample.ids for sample in again]
     assert [sample.logprobs for sample in first] == [sample.logprobs for sample in again]
     assert len({sample.ids.tobytes() for sample in first}) == 4
@@ -101,8 +103,8 @@ def test_temperature_zero_takes_the_likeliest_token(tiny_policy):
 
 def test_tokens_are_drawn_as_often_as_their_probability_says(tiny_policy):
     """Inverse transform sampling, checked on the most likely token of one prompt."""
-    asked = [request([5, 6], index, max_tokens=1, temperature=0.3) for index in range(4000)]
-    samples = generate(tiny_policy.model, asked, frozenset())
+    requests = [request([5, 6], index, max_tokens=1, temperature=0.3) for index in range(4000)]
+    samples = generate(tiny_policy.model, requests, frozenset())
     with torch.inference_mode():
         logits = tiny_policy.model(input_ids=torch.tensor([[5, 6]])).logits[0, -1].float() / 0.3
     share, token = torch.softmax(logits, -1).max(-1)
@@ -127,8 +129,8 @@ def test_sliding_windows_see_the_same_tokens_in_a_batch_as_alone():
     )
     model = MistralForCausalLM(config).eval()
     common = list(range(40, 80))
-    asked = [request([*common, *range(100, 103 + 9 * n)], case=str(n)) for n in range(3)]
-    for each, sample in zip(asked, generate(model, asked, frozenset()), strict=True):
+    requests = [request([*common, *range(100, 103 + 9 * n)], case=str(n)) for n in range(3)]
+    for each, sample in zip(requests, generate(model, requests, frozenset()), strict=True):
         wanted = reference(model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
@@ -148,11 +150,11 @@ def test_recurrent_layers_see_the_same_tokens_in_a_batch_as_alone():
     )
     model = Lfm2ForCausalLM(config).eval()
     common = list(range(40, 80))
-    asked = [
+    requests = [
         request([*common, *range(100, 103 + 9 * n)], case=str(n), max_tokens=4 + 8 * n)
         for n in range(3)
     ]
-    for each, sample in zip(asked, generate(model, asked, frozenset()), strict=True):
+    for each, sample in zip(requests, generate(model, requests, frozenset()), strict=True):
         wanted = reference(model, list(each.prompt), list(sample.ids), 1.0)
         assert torch.allclose(torch.tensor(list(sample.logprobs)), wanted, atol=1e-4)
 
@@ -164,9 +166,9 @@ def test_a_model_in_training_mode_is_sampled_without_dropout(tiny_policy):
         layer.register_forward_hook(
             lambda module, _, found: torch.nn.functional.dropout(found, 0.5, module.training)
         )
-    asked = [request([5, 6, 7], n) for n in range(3)]
-    wanted = generate(model.eval(), asked, frozenset())
-    assert generate(model.train(), asked, frozenset()) == wanted
+    requests = [request([5, 6, 7], n) for n in range(3)]
+    wanted = generate(model.eval(), requests, frozenset())
+    assert generate(model.train(), requests, frozenset()) == wanted
     assert model.training
 
 
@@ -178,11 +180,13 @@ def test_a_small_top_p_leaves_only_the_likeliest_token(tiny_policy):
 
 @pytest.mark.parametrize("penalty", ["frequency_penalty", "presence_penalty"])
 def test_penalties_keep_a_model_from_saying_the_same_again(tiny_policy, penalty):
-    said = sampled(tiny_policy, Sampling(1e-4, 24, **{penalty: 1e6}))
-    assert len(set(said)) == len(said) == 24
+    drawn = sampled(tiny_policy, Sampling(1e-4, 24, **{penalty: 1e6}))
+    assert len(set(drawn)) == len(drawn) == 24
 
 
 def sampled(policy, sampling):
-    asked = SampleRequest(SampleKey(RolloutKey(0, 0, "c", 0), 0), array("i", [5, 6, 7]), sampling)
-    (sample,) = generate(policy.model, [asked], frozenset())
+    sample_request = SampleRequest(
+        SampleKey(RolloutKey(0, 0, "c", 0), 0), array("i", [5, 6, 7]), sampling
+    )
+    (sample,) = generate(policy.model, [sample_request], frozenset())
     return list(sample.ids)

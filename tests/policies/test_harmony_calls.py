@@ -1,4 +1,4 @@
-"""Turns of gpt-oss are read message by message: thinking, what is said, and calls."""
+"""Turns of gpt-oss are read message by message: thinking, text, and calls."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ THOUGHT = "<|channel|>analysis<|message|>North, so cold.<|end|>"
 
 
 def test_a_call_is_read_in_the_form_in_which_the_models_write_it() -> None:
-    """The recipient stands after the channel, and the arguments are said to be JSON."""
+    """The recipient stands after the channel, and the header names JSON as their type."""
     text = (
         f"{THOUGHT}<|start|>assistant<|channel|>commentary to=functions.look_up "
         '<|constrain|>json<|message|>{"city": "Oslo"}'
@@ -23,7 +23,7 @@ def test_a_call_is_read_in_the_form_in_which_the_models_write_it() -> None:
     assert (reply.content, reply.thinking, reply.malformed) == ("", "North, so cold.", "")
 
 
-def test_what_is_said_before_a_call_is_content() -> None:
+def test_text_before_a_call_is_content() -> None:
     text = (
         "<|channel|>commentary<|message|>Let me look.<|end|>"
         "<|start|>assistant to=functions.look_up<|channel|>commentary json<|message|>{}<|call|>"
@@ -49,7 +49,7 @@ def test_text_without_any_channel_is_content() -> None:
     assert HarmonyCalls().parse(" go to=work ").content == "go to=work"
 
 
-def test_a_forced_call_goes_on_as_a_call() -> None:
+def test_the_opening_of_a_forced_call_is_parsed_as_a_call() -> None:
     calls = HarmonyCalls()
     unnamed = calls.opening(None) + "look_up<|channel|>x<|message|>"
     for opening in (calls.opening("look_up"), unnamed):

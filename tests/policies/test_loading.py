@@ -1,4 +1,4 @@
-"""A policy is loaded from its description; what is missing is said with the way out."""
+"""A policy is loaded from its description; what is missing is named with the remedy."""
 
 from __future__ import annotations
 

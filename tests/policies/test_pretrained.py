@@ -42,7 +42,7 @@ def bringing_code(tiny_folder, tmp_path):
 
 
 @pytest.mark.parametrize("load", [load_weights, load_positions])
-def test_code_that_a_model_brings_is_refused_and_nobody_is_asked(bringing_code, load):
+def test_a_model_with_code_of_its_own_is_refused_without_a_question(bringing_code, load):
     with pytest.raises(UnknownModel, match="requires its own code"):
         load(bringing_code)
 
@@ -106,7 +106,7 @@ def test_a_folder_with_a_model_is_taken_as_it_is(tmp_path):
 
 
 @pytest.mark.parametrize("written", ["gpt-5", "", "a/b/c", "../../etc", "Qwen/"])
-def test_anything_else_is_refused_with_the_ways_to_write_it(written):
+def test_a_model_name_of_no_known_form_is_refused_with_the_known_forms(written):
     with pytest.raises(UnknownModel, match=r"Qwen/Qwen3-0\.6B"):
         resolve_model_name(written)
 

@@ -55,7 +55,7 @@ def test_text_before_the_calls_is_the_content_and_dotted_names_stay() -> None:
         ("[f(a='" + "x" * 100_001 + "')]", "longer than"),
     ],
 )
-def test_what_is_no_call_is_malformed(body: str, problem: str) -> None:
+def test_text_that_is_no_call_is_malformed(body: str, problem: str) -> None:
     reply = CALLS.parse(written(body))
     assert problem in reply.malformed
     assert not reply.calls

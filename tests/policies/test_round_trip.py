@@ -61,7 +61,9 @@ def test_every_family_survives(codecs: dict[str, ChatCodec], name: str) -> None:
         (Broken, "ValueError: no such role", False),
     ],
 )
-def test_what_is_lost_is_named(kind: type[ChatCodec], message: str, concerns_tools: bool) -> None:
+def test_a_part_that_a_template_loses_is_named(
+    kind: type[ChatCodec], message: str, concerns_tools: bool
+) -> None:
     assert problems(kind) == [RoundTripProblem(message, concerns_tools)]
 
 
@@ -84,13 +86,15 @@ def test_the_first_difference_is_shown_from_both_sides(codecs: dict[str, ChatCod
     assert "where the training template has 'assistant" in found
 
 
-def test_a_template_that_only_goes_on_differs_at_its_end(codecs: dict[str, ChatCodec]) -> None:
+def test_a_template_that_only_adds_text_differs_at_its_end(codecs: dict[str, ChatCodec]) -> None:
     codec = codecs["qwen2.5"]
     found = difference_from(codec.family.template + "{{- 'more' }}", codec)
     assert found.endswith("has 'more' where the training template has ''")
 
 
-def test_a_template_that_cannot_be_rendered_is_said_to_be_so(codecs: dict[str, ChatCodec]) -> None:
+def test_a_template_that_cannot_be_rendered_is_reported_with_its_error(
+    codecs: dict[str, ChatCodec],
+) -> None:
     found = difference_from("{{ raise_exception('only one turn') }}", codecs["qwen3"])
     assert found.startswith("the model's own template cannot be rendered:")
     assert "only one turn" in found

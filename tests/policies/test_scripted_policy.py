@@ -24,13 +24,15 @@ from sparring.policies.scripted_policy import ScriptedPolicy
 from tests.conftest import FAMILIES
 
 
-def sampled(said: str | Message, codec: ChatCodec, most: int = 1024) -> Sample:
+def sampled(script: str | Message, codec: ChatCodec, most: int = 1024) -> Sample:
     key = SampleKey(RolloutKey(0, 0, "c", 0), 0)
     request = SampleRequest(key, array("i", [1]), Sampling(max_tokens=most))
-    return asyncio.run(ScriptedPolicy(lambda _: said, codec).sample(request))
+    return asyncio.run(ScriptedPolicy(lambda _: script, codec).sample(request))
 
 
-def test_it_is_a_token_policy_without_batches(codecs: dict[str, ChatCodec]) -> None:
+def test_a_scripted_policy_is_a_token_policy_without_lockstep_batches(
+    codecs: dict[str, ChatCodec],
+) -> None:
     policy = ScriptedPolicy(lambda _: "", codecs["qwen3"])
     assert isinstance(policy, TokenPolicy)
     assert not is_played_in_lockstep(policy)
@@ -77,5 +79,5 @@ def test_the_script_sees_each_request(codecs: dict[str, ChatCodec]) -> None:
         SampleRequest(SampleKey(RolloutKey(0, 0, "c", 0), turn), array("i", [1]), Sampling())
         for turn in range(3)
     ]
-    said = [policy.codec.parse(asyncio.run(policy.sample(each)).ids).content for each in requests]
-    assert said == ["turn 0", "turn 1", "turn 2"]
+    texts = [policy.codec.parse(asyncio.run(policy.sample(each)).ids).content for each in requests]
+    assert texts == ["turn 0", "turn 1", "turn 2"]

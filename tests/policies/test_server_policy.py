@@ -99,7 +99,7 @@ def test_a_server_that_is_gone_is_replaced_by_the_next(codecs: Any) -> None:
 
         asyncio.run(play())
         assert len(server.requests) == 20
-        assert 1 <= policy.retries < 20  # it is asked again now and then, not every time
+        assert 1 <= policy.retries < 20  # it gets a request now and then, not every time
 
 
 def test_a_server_that_comes_late_is_waited_for(codecs: Any) -> None:

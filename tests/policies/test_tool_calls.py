@@ -86,7 +86,7 @@ json_values = st.recursive(
 
 
 @given(st.text(min_size=1), st.dictionaries(st.text(), json_values))
-def test_what_is_written_is_read_back(name, arguments):
+def test_a_written_call_is_read_back(name, arguments):
     body = json.dumps({"name": name, "arguments": arguments})
     if "</tool_call>" in body:
         return

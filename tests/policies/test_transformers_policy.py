@@ -138,7 +138,7 @@ def test_drawn_tokens_are_counted(loaded: TransformersPolicy) -> None:
     assert policy.tokens_drawn == sum(len(sample.ids) for sample in samples)
 
 
-def test_the_same_requests_are_sampled_alike_again(loaded: TransformersPolicy) -> None:
+def test_equal_requests_are_sampled_alike(loaded: TransformersPolicy) -> None:
     requests = [request(n, temperature=1.0) for n in range(6)]
     assert played(loaded, requests) == played(loaded, requests)
 
@@ -165,17 +165,17 @@ def sample() -> Sample:
     return Sample(array("i", [1]), array("f", [0.0]), Finish.STOP)
 
 
-async def play(waves: LockstepBatches, case: str, turns: int, rng: random.Random) -> None:
+async def play(batches: LockstepBatches, case: str, turns: int, rng: random.Random) -> None:
     try:
         for turn in range(turns):
             await asyncio.sleep(rng.random() * 0.01)
-            await waves.sample(turn_of(case, turn))
+            await batches.sample(turn_of(case, turn))
     finally:
-        waves.leave()
+        batches.leave()
 
 
 def composition(seed: int) -> list[list[tuple]]:
-    """The keys of every wave, for rollouts whose tools take random times."""
+    """The keys of every batch, for rollouts whose tools take random times."""
     seen: list[list[tuple]] = []
 
     def generate(requests):
@@ -183,16 +183,16 @@ def composition(seed: int) -> list[list[tuple]]:
         return [sample() for _ in requests]
 
     async def run() -> None:
-        waves, rng = LockstepBatches(generate), random.Random(seed)
+        batches, rng = LockstepBatches(generate), random.Random(seed)
         for _ in range(6):
-            waves.join()
-        await asyncio.gather(*(play(waves, f"case{n}", 1 + n % 3, rng) for n in range(6)))
+            batches.join()
+        await asyncio.gather(*(play(batches, f"case{n}", 1 + n % 3, rng) for n in range(6)))
 
     asyncio.run(run())
     return seen
 
 
-def test_the_composition_of_waves_does_not_depend_on_timing():
+def test_the_composition_of_lockstep_batches_does_not_depend_on_timing():
     assert composition(1) == composition(2) == composition(3)
     assert [len(batch) for batch in composition(1)] == [6, 4, 2]
 
@@ -202,11 +202,11 @@ def test_a_failure_of_generation_reaches_everyone_who_waits():
         raise RuntimeError("out of memory")
 
     async def run() -> list:
-        waves = LockstepBatches(generate)
-        waves.join()
-        waves.join()
+        batches = LockstepBatches(generate)
+        batches.join()
+        batches.join()
         return await asyncio.gather(
-            waves.sample(turn_of("a", 0)), waves.sample(turn_of("b", 0)), return_exceptions=True
+            batches.sample(turn_of("a", 0)), batches.sample(turn_of("b", 0)), return_exceptions=True
         )
 
     assert [str(error) for error in asyncio.run(run())] == ["out of memory"] * 2
@@ -224,9 +224,9 @@ def test_idle_waits_for_a_batch_whose_rollouts_were_cancelled():
     async def run() -> None:
         batches = LockstepBatches(generate)
         batches.join()
-        asked = asyncio.create_task(batches.sample(turn_of("a", 0)))
+        pending = asyncio.create_task(batches.sample(turn_of("a", 0)))
         await asyncio.to_thread(begun.wait, 10)
-        asked.cancel()
+        pending.cancel()
         idle = asyncio.create_task(batches.idle())
         await asyncio.sleep(0)
         assert not idle.done()
@@ -239,18 +239,18 @@ def test_idle_waits_for_a_batch_whose_rollouts_were_cancelled():
 
 def test_a_rollout_that_is_cancelled_while_waiting_holds_nobody_up():
     async def run() -> Sample:
-        waves = LockstepBatches(lambda requests: [sample() for _ in requests])
-        waves.join()
-        waves.join()
-        waves.join()
-        first = asyncio.create_task(waves.sample(turn_of("a", 0)))
-        second = asyncio.create_task(waves.sample(turn_of("b", 0)))
+        batches = LockstepBatches(lambda requests: [sample() for _ in requests])
+        batches.join()
+        batches.join()
+        batches.join()
+        first = asyncio.create_task(batches.sample(turn_of("a", 0)))
+        second = asyncio.create_task(batches.sample(turn_of("b", 0)))
         await asyncio.sleep(0.01)
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        waves.leave()
-        waves.leave()
+        batches.leave()
+        batches.leave()
         return await asyncio.wait_for(second, 1)
 
     assert asyncio.run(run()).finish is Finish.STOP

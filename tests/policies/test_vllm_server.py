@@ -31,7 +31,7 @@ def complete(status: int, body: Any, **options: Any) -> tuple[Any, dict[str, Any
         return asyncio.run(work), server.requests[0]
 
 
-def test_a_sample_is_asked_for_by_token_ids_and_seeded_by_its_key() -> None:
+def test_a_request_for_a_sample_has_token_ids_and_the_seed_of_its_key() -> None:
     sample, sent = complete(200, {"choices": [CHOICE]}, salt="v1")
     assert (list(sample.ids), list(sample.logprobs)) == ([7, 8], [-0.5, -0.25])
     assert sample.finish is Finish.STOP
@@ -88,6 +88,6 @@ def test_an_adapter_that_another_process_has_loaded_is_there() -> None:
     load(400, {"error": "has already been loaded"})
 
 
-def test_a_server_that_cannot_load_adapters_is_told_how_to() -> None:
+def test_a_server_that_cannot_load_adapters_is_reported_with_the_remedy() -> None:
     with pytest.raises(InfrastructureError, match="VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"):
         load(404, {"detail": "Not Found"})

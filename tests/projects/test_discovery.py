@@ -152,10 +152,10 @@ def test_subclasses_are_followed_over_files_folders_and_reexports(tmp_path):
         tmp_path,
         _bases="from sparring import Environment\nclass Base(Environment): pass",
         package__inner="import sys\nfrom _bases import Base\nclass Middle(Base): pass",
-        leaf="from package import Handed\nclass Leaf(Handed):\n    '''A leaf.'''",
+        leaf="from package import Passed\nclass Leaf(Passed):\n    '''A leaf.'''",
         package__near="from . import inner\nclass Near(inner.Middle):\n    '''Near.'''",
     )
-    (tmp_path / "package" / "__init__.py").write_text("from .inner import Middle as Handed")
+    (tmp_path / "package" / "__init__.py").write_text("from .inner import Middle as Passed")
     assert names(tmp_path) == {"leaf": "Leaf", "near": "Near"}
 
 
@@ -170,14 +170,14 @@ def test_files_and_classes_that_start_with_an_underscore_are_skipped(tmp_path):
 
 def test_duplicates_are_reported_with_both_places(tmp_path):
     write(tmp_path, a__plain=PLAIN_DISCOVERY, b__plain=PLAIN_DISCOVERY)
-    told = find_environments(tmp_path, [tmp_path])
-    assert len(told.environments) == 2
-    assert all("give it another `name`" in each.message for each in told.problems)
-    assert {Path(each.file).parent.name for each in told.problems} == {"a", "b"}
+    found = find_environments(tmp_path, [tmp_path])
+    assert len(found.environments) == 2
+    assert all("give it another `name`" in each.message for each in found.problems)
+    assert {Path(each.file).parent.name for each in found.problems} == {"a", "b"}
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"def broken(:\n", "does not parse"),
         (b"x = '\xff\xfe'\n", "does not parse"),
@@ -187,13 +187,13 @@ def test_duplicates_are_reported_with_both_places(tmp_path):
         (b"x" * 3_000_000, "larger than"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_reported_and_hides_nothing(tmp_path, content, said):
+def test_a_file_that_cannot_be_read_is_reported_and_hides_nothing(tmp_path, content, message):
     (tmp_path / "bad.py").write_bytes(content)
     write(tmp_path, plain=PLAIN_DISCOVERY)
-    told = find_environments(tmp_path, [tmp_path])
-    assert [each.name for each in told.environments] == ["plain"]
-    (problem,) = told.problems
-    assert said in problem.message
+    found = find_environments(tmp_path, [tmp_path])
+    assert [each.name for each in found.environments] == ["plain"]
+    (problem,) = found.problems
+    assert message in problem.message
     assert problem.file.endswith("bad.py")
 
 

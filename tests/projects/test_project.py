@@ -33,7 +33,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(tmp_path: Path) -> None:
         find_project(tmp_path).find("nobody.py:X")
 
 
-def test_two_of_one_name_are_told_apart_by_class(tmp_path: Path) -> None:
+def test_two_environments_of_one_name_are_distinguished_by_class(tmp_path: Path) -> None:
     write(tmp_path, both=PLAIN + PLAIN.replace("class Plain", "class Other"))
     project = find_project(tmp_path)
     with pytest.raises(EnvironmentNotFound, match="write both:Plain or both:Other"):
@@ -79,7 +79,7 @@ def test_only_the_folders_to_look_in_are_searched(tmp_path: Path) -> None:
         project.find("outside")
 
 
-def test_who_may_not_choose_the_file_finds_by_name_only(tmp_path: Path) -> None:
+def test_a_caller_who_may_not_choose_files_finds_environments_by_name_only(tmp_path: Path) -> None:
     write(tmp_path, plain=PLAIN)
     project = find_project(tmp_path)
     assert project.find("plain", by_name_only=True).class_name == "Plain"

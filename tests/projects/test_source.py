@@ -114,7 +114,7 @@ def test_a_file_that_does_not_parse_is_a_problem_with_its_line(tmp_path: Path) -
     assert (found.problem_line, found.classes) == (3, ())
 
 
-def test_what_is_no_file_or_too_large_is_a_problem_and_is_not_read(tmp_path: Path) -> None:
+def test_a_path_that_is_no_file_or_too_large_is_reported_and_not_read(tmp_path: Path) -> None:
     assert read_facts(tmp_path).problem == "is not a regular file"
     os.mkfifo(tmp_path / "pipe.py")  # reading it would wait for ever
     assert read_facts(tmp_path / "pipe.py").problem == "is not a regular file"

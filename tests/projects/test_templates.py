@@ -25,7 +25,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("start", STARTING_POINTS)
-def test_what_is_written_is_an_environment_of_that_name(tmp_path: Path, start: str) -> None:
+def test_a_written_template_is_an_environment_of_the_given_name(tmp_path: Path, start: str) -> None:
     written = write_environment(tmp_path, "word_quiz", start)
     found = find_project(tmp_path).find("word_quiz")
     assert (found.class_name, Path(found.file)) == ("WordQuiz", tmp_path / "word_quiz.py")

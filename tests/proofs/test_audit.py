@@ -43,9 +43,9 @@ def audited(
     return asyncio.run(look())
 
 
-def answers(case: Case, said: str, index: int = 0, **more: Any) -> Rollout:
+def answers(case: Case, text: str, index: int = 0, **more: Any) -> Rollout:
     key = RolloutKey(0, 0, case.id, index)
-    return Rollout(key, case, Ending.ANSWERED, said, **more)
+    return Rollout(key, case, Ending.ANSWERED, text, **more)
 
 
 def right_and_wrong(cases: Sequence[Case] = CASES, index: int = 0) -> list[Rollout]:
@@ -93,7 +93,7 @@ PLANTED: dict[str, tuple[Measure, Fault]] = {
         _when(lambda r: not r.answer or _is_exact(r)),
         Fault.PASSED_BY_NOTHING,
     ),
-    "passes the question said back": (
+    "passes the question repeated": (
         _when(lambda r: r.answer in str(r.case.input) + str(r.expected) and r.answer != ""),
         Fault.PASSED_BY_NOTHING,
     ),
@@ -169,13 +169,13 @@ def test_a_duplicate_is_found() -> None:
     assert not found.is_grave
 
 
-def test_what_is_passed_always_is_saturated() -> None:
+def test_a_measure_that_every_rollout_passes_is_saturated() -> None:
     played = [answers(case, str(case.expected), index) for case in CASES for index in range(4)]
     (found,) = audited([exact()], played=played)
     assert found.fault is Fault.SATURATED
 
 
-def test_what_never_passes_is_told_with_the_expected_answer() -> None:
+def test_a_measure_that_not_even_the_expected_answer_passes_is_reported_so() -> None:
     (found,) = audited([_when(lambda _: False)], played=right_and_wrong())
     assert found.fault is Fault.NEVER_PASSED
     assert "nor the expected answer" in found.message
@@ -213,7 +213,7 @@ def test_nothing_is_found_in_the_ready_made_measures() -> None:
         assert audited(measures, cases, played) == [], name
 
 
-def test_one_rollout_of_many_that_is_judged_otherwise_later_is_not_grave() -> None:
+def test_a_single_changed_judgement_among_many_is_not_grave() -> None:
     def sight(number: int) -> Observation:
         later = 1.0 if number == 0 else 0.0
         return Observation(
@@ -230,7 +230,7 @@ def test_one_rollout_of_many_that_is_judged_otherwise_later_is_not_grave() -> No
     assert found(4).is_grave
 
 
-def test_what_earns_all_by_saying_nothing_is_found_beside_lesser_faults() -> None:
+def test_a_measure_that_an_empty_answer_passes_is_reported_beside_lesser_faults() -> None:
     played = [answers(case, str(case.expected), index) for case in CASES for index in range(4)]
     found = {each.fault for each in audited([length()], played=played)}
     assert found == {Fault.PASSED_BY_NOTHING, Fault.SATURATED}

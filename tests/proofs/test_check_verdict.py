@@ -66,11 +66,12 @@ def test_demonstrations_that_pass_are_the_way_on_whatever_the_base_model_does():
 def test_calls_that_are_written_as_text_are_named_with_the_format_of_the_family() -> None:
     text = 'Sure: {"name": "lookup", "arguments": {"item": "lamp"}}'
     written = [rollout(text, index=n, reward=0.0) for n in range(16)]
-    told = "the family qwen2.5 reads calls as <tool_call>…</tool_call>"
-    checked = judge(rambling(rollouts=written, call_format=told))
+    message = "the family qwen2.5 reads calls as <tool_call>…</tool_call>"
+    checked = judge(rambling(rollouts=written, call_format=message))
     note = next(each for each in checked.notes if each.what == "calls without tags")
     assert note.message == (
-        f"16 of 16 rollouts answer with a tool call as text instead of calling it: {text}; {told}"
+        "16 of 16 rollouts answer with a tool call as text instead of calling it: "
+        f"{text}; {message}"
     )
     called = [rollout(text, index=n, reward=0.0, tools=["lookup"]) for n in range(16)]
     assert "calls without tags" not in {

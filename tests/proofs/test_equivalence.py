@@ -23,7 +23,7 @@ def played(rewards: list[float], answer: str = "yes") -> list[Any]:
     ]
 
 
-def test_the_same_answers_are_equal_however_few_they_are() -> None:
+def test_equal_answers_are_equal_however_few_cases_there_are() -> None:
     found = compare(played([1.0, 0.0, 1.0]), played([1.0, 0.0, 1.0]))
     assert found.likeness is Likeness.EQUAL
     assert found.same_answers == found.rollouts == 3
@@ -43,7 +43,7 @@ def test_a_clear_loss_is_worse_with_its_size() -> None:
     assert found.sentence.startswith("worse by 0.500")
 
 
-def test_without_a_scored_case_nothing_can_be_told() -> None:
+def test_a_comparison_without_scored_cases_cannot_tell() -> None:
     unscored = [replace(each, reward=None) for each in played([1.0])]
     assert compare(played([1.0]), unscored).likeness is Likeness.CANNOT_TELL
 
@@ -74,7 +74,7 @@ def test_an_artefact_that_loses_is_never_equal_beyond_the_margin(
         assert found.difference.low > -0.05
 
 
-def test_what_was_not_scored_on_many_cases_is_neither_equal_nor_better() -> None:
+def test_an_artefact_with_many_unscored_cases_is_neither_equal_nor_better() -> None:
     checkpoint = played([1.0] * 200)
     half = [replace(each, reward=None) if n % 2 else each for n, each in enumerate(checkpoint)]
     found = compare(checkpoint, half)

@@ -69,7 +69,7 @@ def test_larger_groups_are_live_more_often(outcomes) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("mean", [0.02, 0.1, 0.5, 0.9])
-def test_what_the_first_steps_show_lies_in_the_interval(mean) -> None:
+def test_live_shares_of_the_first_steps_lie_in_the_interval(mean) -> None:
     """Cases of all kinds; twelve are played, then five steps of four groups are drawn."""
     random = np.random.default_rng(int(100 * mean))
     inside, trials = 0, 200

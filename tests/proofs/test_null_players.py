@@ -119,7 +119,7 @@ def test_only_a_single_word_is_hidden_in_noise() -> None:
     assert answers("(x)")["noise"] is None
 
 
-def test_a_null_rollout_names_its_player_and_is_told_apart_by_its_step() -> None:
+def test_a_null_rollout_names_its_player_and_has_an_id_of_its_own() -> None:
     case, world = Case("c", WORKED, "4"), object()
     made = [null_rollout(n, case, "Hello.", world) for n in range(len(PLAYERS))]
     assert len({each.id for each in made}) == len(PLAYERS)

@@ -37,7 +37,7 @@ def test_rewards_of_any_size_are_inside_their_interval() -> None:
 
 
 @given(SCORES)
-def test_the_other_way_round_it_is_the_same_with_the_signs_changed(pairs) -> None:
+def test_swapping_the_sides_swaps_the_signs_of_difference_and_interval(pairs) -> None:
     before, after = sides(pairs)
     one, other = paired_difference(before, after), paired_difference(after, before)
     assert one is not None
@@ -59,7 +59,7 @@ def test_among_many_candidates_the_interval_is_wider(pairs, chances) -> None:
     assert picked.smallest_effect >= plain.smallest_effect
 
 
-def test_what_is_equal_everywhere_shows_nothing_and_leaves_room() -> None:
+def test_equal_sides_show_no_difference_and_have_an_interval_around_zero() -> None:
     shown = paired_difference(*sides([(1.0, 1.0)] * 50))
     assert shown is not None
     assert shown.standing is Standing.NOT_SHOWN

@@ -28,7 +28,7 @@ def test_a_clear_gain_is_better() -> None:
     assert len(proof.flips) == 28
 
 
-def test_the_same_is_not_shown_and_says_what_would_have_been() -> None:
+def test_a_proof_without_a_difference_states_the_effect_it_would_have_shown() -> None:
     proof = prove(PlayedSides(mixed(0.5), mixed(0.5)))
     assert proof.verdict is Standing.NOT_SHOWN
     assert "no case came out differently" in proof.sentence
@@ -82,7 +82,7 @@ def test_a_second_suite_that_got_worse_makes_it_worse() -> None:
     assert prove(gained, also=PlayedSides(mixed(0.5), mixed(0.5))).verdict is Standing.BETTER
 
 
-def test_what_could_not_be_scored_is_left_out_and_counted() -> None:
+def test_unscored_cases_of_a_proof_are_left_out_and_counted() -> None:
     base = [*mixed(0.2), answered("silent", None)]
     trained = [*mixed(0.9), answered("silent", 1.0)]
     proof = prove(PlayedSides(base, trained))

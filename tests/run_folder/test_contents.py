@@ -47,7 +47,9 @@ def test_a_spec_is_of_its_kind_and_says_which_field_is_wrong(folder: RunFolder) 
         read_run_spec(folder)
 
 
-def test_a_run_without_results_is_told_to_complete_first(folder: RunFolder) -> None:
+def test_reading_a_summary_that_is_missing_names_the_run_and_the_next_step(
+    folder: RunFolder,
+) -> None:
     assert find_summary(folder, EvalSummary) is None
     with pytest.raises(InvalidInput, match="run swift-lark has no results to report yet; let it"):
         read_summary(folder, EvalSummary)
@@ -107,7 +109,7 @@ def test_steps_that_a_later_attempt_did_again_are_left_out(tmp_path: Path) -> No
     assert "old" not in rows[2]
 
 
-def test_what_a_replaced_process_writes_late_is_left_out(tmp_path: Path) -> None:
+def test_rows_that_a_replaced_attempt_writes_late_are_left_out(tmp_path: Path) -> None:
     run = written(
         tmp_path,
         {"attempt": 1, "step": 1, "loss": 1.0},

@@ -72,7 +72,7 @@ def test_only_players_that_hold_orders_are_watched(orders: Orders) -> None:
     assert orders.beats() == {"a": {"beats": 7}}
 
 
-def test_what_an_earlier_attempt_left_is_removed(orders: Orders) -> None:
+def test_orders_of_an_earlier_attempt_are_removed(orders: Orders) -> None:
     for name in ("00000007-rank0-x-1", "00000008-rank0-x-2", "00000007-rank1-x-1"):
         orders.post(name, {})
     orders.claim("a")

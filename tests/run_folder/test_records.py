@@ -88,7 +88,7 @@ def test_a_rollout_comes_back_from_its_line_in_a_log() -> None:
         {"rows": (), "messages": (), "tool_calls": (), "judgements": ()},
     ],
 )
-def test_what_is_absent_comes_back_absent_and_zero_comes_back_zero(fields: dict[str, Any]) -> None:
+def test_absent_values_and_zeros_survive_a_record(fields: dict[str, Any]) -> None:
     original = replace(full_rollout(), **fields)
     assert through_a_file(original) == original
 

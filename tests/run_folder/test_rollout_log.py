@@ -77,7 +77,7 @@ def cases(log: RolloutLog) -> list[str]:
     return [record["case"]["id"] for record in log.records()]
 
 
-def test_a_log_whose_last_shard_is_compressed_goes_on_behind_it(tmp_path, monkeypatch):
+def test_a_log_continues_after_a_compressed_last_shard(tmp_path, monkeypatch):
     monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
     with RolloutWriter(tmp_path) as writer:
         for number in range(5):
@@ -90,9 +90,7 @@ def test_a_log_whose_last_shard_is_compressed_goes_on_behind_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize("kept", range(10))
-def test_a_log_that_is_cut_and_goes_on_has_the_bytes_of_one_that_was_never_cut(
-    tmp_path, monkeypatch, kept
-):
+def test_a_log_that_is_cut_and_continued_equals_one_that_was_never_cut(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(rollout_log, "SHARD_ROLLOUTS", 4)
     played = [replace(each, key=replace(each.key, step=n)) for n, each in enumerate(ten())]
     for name, parts in (("whole", [played]), ("cut", [played, played[kept:]])):
@@ -184,7 +182,7 @@ def test_reading_a_page_reads_no_other_line(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [1, 17, 39])
-def test_a_torn_tail_is_cut_off_and_the_log_goes_on(tmp_path, cut):
+def test_a_torn_tail_is_cut_off_and_the_log_continues(tmp_path, cut):
     with RolloutWriter(tmp_path) as writer:
         for number in range(3):
             writer.append(full_rollout(number), 0.0)

@@ -102,7 +102,7 @@ def test_the_head_of_a_huge_line_is_read_without_the_rest(tmp_path: Path) -> Non
         assert lines.read(6, len(huge)) == huge
 
 
-def test_a_reader_goes_on_while_the_shard_is_compressed(tmp_path: Path) -> None:
+def test_a_reader_of_a_shard_is_not_disturbed_by_its_compression(tmp_path: Path) -> None:
     whole = write(tmp_path, [b"one\n", b"two\n"])
     with ShardLines(tmp_path, 0) as lines:
         compress(tmp_path, 0)
@@ -118,7 +118,7 @@ def test_a_frame_gives_no_more_than_its_table_says(tmp_path: Path) -> None:
         assert lines.read(0, 1_000_000) == b"x" * 100
 
 
-def test_what_is_no_shard_is_an_error_and_not_other_lines(tmp_path: Path) -> None:
+def test_a_file_that_is_no_shard_is_an_error(tmp_path: Path) -> None:
     compressed_path(tmp_path, 0).write_bytes(zstd.compress(b"one\n") + b"\0" * 20)
     with pytest.raises(ValueError, match="no seek table"):
         ShardLines(tmp_path, 0)

@@ -77,8 +77,8 @@ def texts(tmp_path: Path) -> ShardedLog:
     for rank in (0, 1):
         with RolloutWriter(tmp_path / f"rank-{rank}") as writer:
             for number, text in enumerate(TEXTS):
-                said = (Message("user", text),)
-                writer.append(rollout("x", id=f"c{number}", index=rank, messages=said), 1.0)
+                messages = (Message("user", text),)
+                writer.append(rollout("x", id=f"c{number}", index=rank, messages=messages), 1.0)
     return ShardedLog([tmp_path / "rank-0", tmp_path / "rank-1"])
 
 

@@ -67,7 +67,7 @@ class Faulty(Environment):
 
 
 def _raise() -> None:
-    raise SystemError("the machinery is broken")
+    raise SystemError("the infrastructure is broken")
 
 
 def _eat_memory() -> None:

@@ -49,8 +49,8 @@ def test_on_a_full_disk_any_failure_is_the_disks_and_is_not_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
-    told = cause_of_failure(reported("ValueError", "odd"), "while saving", tmp_path)
-    assert (told.kind, told.is_retried) == ("disk_full", False)
+    cause = cause_of_failure(reported("ValueError", "odd"), "while saving", tmp_path)
+    assert (cause.kind, cause.is_retried) == ("disk_full", False)
     exited = ExitedProcess("worker", 1, tmp_path / "log")
     untold = cause_of_exit(exited, "while saving", tmp_path, was_out_of_memory=False)
     assert (untold.kind, untold.is_retried) == ("disk_full", False)

@@ -93,14 +93,14 @@ class TestFaults:
         limits = {"hang_timeout": 6.0}
         folder = create(tmp_path, "hung", tiny_folder, config=config, supervision=limits)
         completed(start(folder))
-        told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
-        assert told["cause"] == "hung"
-        assert "hung at step" in told["message"]
-        assert "sends no heartbeat" in told["message"]
+        restart = next(event for event in read_lines(folder.events) if event["event"] == "restart")
+        assert restart["cause"] == "hung"
+        assert "hung at step" in restart["message"]
+        assert "sends no heartbeat" in restart["message"]
         assert weights_digest(folder) == weights_digest(undisturbed)
 
     @pytest.mark.nightly
-    def test_one_that_hangs_again_and_again_fails_and_says_where(self, tiny_folder, tmp_path):
+    def test_a_run_that_hangs_repeatedly_fails_with_the_place(self, tiny_folder, tmp_path):
         limits = {"hang_timeout": 4.0, "restarts": 1}
         config = {"fault": "sleeping"}
         settings = {"rollout_timeout": 500.0, "save_steps": 6}
@@ -136,7 +136,9 @@ class TestFaults:
         assert (found.state, found.cause) == (RunState.FAILED, "refused")
         assert "has changed since run edited was created" in found.message
 
-    def test_a_process_that_ends_without_a_word_is_told_by_its_code(self, tiny_folder, tmp_path):
+    def test_a_process_that_ends_without_a_report_is_described_by_its_exit_code(
+        self, tiny_folder, tmp_path
+    ):
         given = {"config": {"fault": "exit"}, "supervision": {"restarts": 0}}
         found = ended(start(folder := create(tmp_path, "exits", tiny_folder, **given)))
         assert (found.state, found.cause) == (RunState.FAILED, "exception")
@@ -182,7 +184,7 @@ class TestFaults:
         not os.access("/sys/fs/cgroup/memory", os.W_OK), reason="takes a memory group of our own"
     )
     @pytest.mark.nightly
-    def test_a_kill_for_memory_is_told_from_other_kills(self, tiny_folder, tmp_path):
+    def test_a_kill_for_memory_is_distinguished_from_other_kills(self, tiny_folder, tmp_path):
         group = Path("/sys/fs/cgroup/memory") / f"sparring-test-{os.getpid()}"
         group.mkdir()
         try:
@@ -257,7 +259,7 @@ class TestFaults:
             each.start()
         for each in operators:
             each.join()
-        assert all("still stopping" in told for told in refused), refused
+        assert all("still stopping" in message for message in refused), refused
         wait_for(lambda: history(folder).state.has_ended or not history(folder).is_stop_requested)
         if history(folder).state is RunState.STOPPED:
             resume_run(ResumeRun(run=folder.id), owner_of(folder))
@@ -265,7 +267,7 @@ class TestFaults:
         assert weights_digest(folder) == weights_digest(undisturbed)
 
     @pytest.mark.nightly
-    def test_stopped_while_it_starts_it_never_begins(self, tiny_folder, tmp_path):
+    def test_a_run_that_is_stopped_while_it_starts_never_trains(self, tiny_folder, tmp_path):
         folder = start(create(tmp_path, "early", tiny_folder))
         wait_for(lambda: history(folder).state is RunState.STARTING)
         stop_run(RunQuery(run="early"), owner_of(folder))
@@ -275,7 +277,7 @@ class TestFaults:
         assert not ranks_of(folder)
 
     @pytest.mark.nightly
-    def test_one_that_does_not_stop_is_ended_after_its_grace(self, tiny_folder, tmp_path):
+    def test_a_run_that_does_not_stop_is_killed_after_its_stop_timeout(self, tiny_folder, tmp_path):
         config = {"fault": "sleeping"}
         limits = {"stop_timeout": 3.0, "hang_timeout": 500.0}
         settings = {"rollout_timeout": 500.0}
@@ -308,7 +310,7 @@ def supervisor_of(folder: RunFolder) -> ProcessIdentity:
 # ---------------------------------------------------------------------- quick
 
 
-def test_what_cannot_be_run_is_refused_once_with_the_reason(tmp_path):
+def test_a_run_of_an_unknown_kind_fails_once_with_the_reason(tmp_path):
     """A real supervisor, which starts no worker."""
     folder = RunFolder(tmp_path / "odd")
     folder.create({"format": 1, "kind": "odd", "target": "x.py:X"})

@@ -43,7 +43,7 @@ def test_the_name_of_an_environment_means_its_newest_run_of_any_kind(runs):
     assert find_run(runs, "my_lab").id == "check-my-lab-20260102-000000-bb02"
 
 
-def test_who_needs_a_training_gets_the_newest_training(runs):
+def test_the_name_of_an_environment_finds_its_newest_training_where_one_is_needed(runs):
     make(runs, "my-lab-20260101-000000-aa01", "my_lab", "train")
     make(runs, "proof-my-lab-20260101-000000-aa01", "my_lab", "prove")
     make(runs, "my-lab-20260103-000000-cc03", "my_lab", "eval")

@@ -1,4 +1,4 @@
-"""A process that is alive but stalled is told from one that works, by its counters alone."""
+"""A process that is alive but stalled differs from one that works, by its counters alone."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_stacks_of_python_itself_lead_to_the_line(tmp_path: Path) -> None:
     )
     with log.open("w") as file:
         subprocess.run([sys.executable, script], stdout=file, check=True)
-    told = describe_hang(log)
-    assert f"{script}:3 (buy)" in told
-    assert told.endswith(f"(all stacks are in {log})")
+    text = describe_hang(log)
+    assert f"{script}:3 (buy)" in text
+    assert text.endswith(f"(all stacks are in {log})")
 
 
-def test_the_innermost_frame_of_each_thread_is_told_once(tmp_path: Path) -> None:
+def test_the_innermost_user_frame_of_each_thread_is_named_once(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     stuck = LIBRARY + frame("/home/me/shop.py", 12, "buy") + frame("/home/me/shop.py", 40, "outer")
     other = frame("/home/me/rules.py", 3, "judge")
@@ -60,14 +60,14 @@ def test_the_innermost_frame_of_each_thread_is_told_once(tmp_path: Path) -> None
     assert describe_hang(log) == f"{expected}(all stacks are in {log})"
 
 
-def test_many_threads_are_told_in_part(tmp_path: Path) -> None:
+def test_of_many_threads_only_some_are_named(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     threads = [f"Thread 0x{n}:\n{frame('/home/me/shop.py', n, 'buy')}" for n in range(1, 10)]
     log.write_text("\n".join(threads))
     assert describe_hang(log).count("(buy)") == 4
 
 
-def test_without_user_code_our_innermost_frame_of_the_main_thread_is_told(tmp_path: Path) -> None:
+def test_a_hang_without_user_code_names_our_innermost_frame(tmp_path: Path) -> None:
     log = tmp_path / "worker.log"
     helper = frame(OURS / "services.py", 8, "probe")
     main = LIBRARY + frame(OURS / "player" / "play.py", 21, "play") + frame(OURS / "a.py", 1, "run")
@@ -100,8 +100,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 
 def beat(folder: RunFolder, rank: int = 0, **fields: Any) -> None:
-    told = {"attempt": 1, "beats": 1, "progress": 1, "doing": "playing", "step": 4, **fields}
-    write_json(folder.rank_heartbeat(rank), told, durable=False)
+    heartbeat = {"attempt": 1, "beats": 1, "progress": 1, "doing": "playing", "step": 4, **fields}
+    write_json(folder.rank_heartbeat(rank), heartbeat, durable=False)
 
 
 def look(found: HangDetector, folder: RunFolder) -> None:
@@ -158,7 +158,9 @@ def test_of_several_ranks_the_silent_one_is_named(tmp_path: Path, clock: Clock) 
     assert "rank 1 sends no heartbeat" in cause.message
 
 
-def test_one_rank_that_makes_progress_keeps_the_others(tmp_path: Path, clock: Clock) -> None:
+def test_a_rank_that_makes_progress_keeps_the_others_from_being_hung(
+    tmp_path: Path, clock: Clock
+) -> None:
     folder = RunFolder(tmp_path)
     found = detector(ranks=2)
     beat(folder, 0)

@@ -60,14 +60,14 @@ def test_no_events_make_a_move_that_the_table_forbids(events):
 
 
 @given(ANY, st.integers(0, 30))
-def test_a_history_can_be_put_down_anywhere_and_gone_on_with(events, place):
+def test_a_history_that_is_stored_at_any_event_folds_to_the_same_result(events, place):
     whole = fold_events(events)
     begun = History.from_dict(fold_events(events[:place]).to_dict())
     assert fold_events(events[place:], begun) == whole
 
 
 @given(SUPERVISED, SUPERVISED)
-def test_what_a_replaced_supervisor_says_changes_nothing(events, late):
+def test_events_of_a_replaced_supervisor_change_nothing(events, late):
     """But for what anybody may say: wishes, facts, a new life."""
     history = fold_events([*BEGUN, *events, {"event": "claimed", "epoch": 9}])
     words = [
@@ -80,11 +80,16 @@ def test_what_a_replaced_supervisor_says_changes_nothing(events, late):
 
 
 def test_a_run_that_waits_is_stopped_by_whoever_asks_and_one_that_starts_by_its_supervisor():
-    asked = {"event": "stop_requested", "author": "ada"}
-    waiting = fold_events([state(RunState.QUEUED), asked, state(RunState.STOPPED)])
+    request = {"event": "stop_requested", "author": "ada"}
+    waiting = fold_events([state(RunState.QUEUED), request, state(RunState.STOPPED)])
     assert waiting.state is RunState.STOPPED
     overtaken = fold_events(
-        [state(RunState.QUEUED), asked, state(RunState.STARTING, epoch=1), state(RunState.STOPPED)]
+        [
+            state(RunState.QUEUED),
+            request,
+            state(RunState.STARTING, epoch=1),
+            state(RunState.STOPPED),
+        ]
     )
     assert overtaken.state is RunState.STARTING
     assert overtaken.is_stop_requested
@@ -92,8 +97,8 @@ def test_a_run_that_waits_is_stopped_by_whoever_asks_and_one_that_starts_by_its_
 
 def test_a_new_life_forgets_why_the_last_one_ended():
     failed = state(RunState.FAILED, epoch=1, cause="killed", message="rank 1", exit_code=100)
-    asked = {"event": "stop_requested", "author": "ada"}
-    history = fold_events([*BEGUN, asked, failed])
+    request = {"event": "stop_requested", "author": "ada"}
+    history = fold_events([*BEGUN, request, failed])
     assert (history.cause, history.exit_code) == ("killed", 100)
     again = fold_events([state(RunState.QUEUED, author="ben", accept_changes=True)], history)
     assert (again.state, again.life, again.cause, again.is_stop_requested) == (
@@ -112,7 +117,7 @@ def test_restarts_are_counted_until_the_run_comes_further():
     assert fold_events([{"event": "checkpoint", "step": 4}], history).restarts == 0
 
 
-def test_of_a_gang_the_first_rank_to_fail_has_the_cause():
+def test_the_first_rank_of_a_worker_group_to_fail_has_the_cause():
     attempt = {"event": "attempt", "epoch": 1, "attempt": 1}
     first = {"event": "failed", "attempt": 1, "message": "rank 1 broke", "kind": "ValueError"}
     second = {"event": "failed", "attempt": 1, "message": "connection reset"}
@@ -156,7 +161,7 @@ def test_an_ended_run_never_moves_but_to_a_new_life():
         advance(RunState.COMPLETED, RunState.RUNNING)
 
 
-def test_what_an_attempt_saved_is_known_whoever_supervises_it() -> None:
+def test_a_history_knows_whether_the_current_attempt_has_saved() -> None:
     begun = [{"event": "attempt", "attempt": 1}, {"event": "checkpoint", "step": 4}]
     history = fold_events(begun)
     assert history.has_saved

@@ -73,7 +73,7 @@ def restarts(folder: RunFolder) -> list[str]:
     return [event["cause"] for event in read_lines(folder.events) if event["event"] == "restart"]
 
 
-def test_a_host_that_is_killed_and_comes_back_is_part_of_the_next_gang(
+def test_a_killed_host_that_joins_again_is_part_of_the_next_worker_group(
     network, undisturbed, tiny_folder, tmp_path
 ):
     folder = trained(network, tmp_path, "killed", tiny_folder)
@@ -91,7 +91,7 @@ def test_a_host_that_is_killed_and_comes_back_is_part_of_the_next_gang(
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 
-def test_a_link_that_is_cut_is_noticed_within_the_limit_and_the_gang_started_again(
+def test_a_cut_link_is_noticed_in_time_and_the_worker_group_restarted(
     network, undisturbed, tiny_folder, tmp_path
 ):
     folder = trained(network, tmp_path, "cut", tiny_folder)

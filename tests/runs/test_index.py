@@ -40,7 +40,7 @@ def runs(tmp_path):
     return place
 
 
-def test_what_is_written_into_folders_is_found_without_being_told(runs, tmp_path):
+def test_the_index_finds_changes_that_the_journal_does_not_name(runs, tmp_path):
     index = Index(runs)
     folder = make(runs, "a-1")
     assert [row.id for row in index.page(Query())] == ["a-1"]

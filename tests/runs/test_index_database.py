@@ -21,7 +21,7 @@ from tests.runs.index_writers import make, write_from_here
 
 
 class Machine:
-    """A machine whose mounts are told here, by folder."""
+    """A machine whose mounts are given here, by folder."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.mounts: dict[str, str] = {"/": "ext4"}

@@ -108,7 +108,7 @@ def test_a_heartbeat_of_another_process_does_not_speak_for_it(
     assert Local().look(folder, {}, 0) is SupervisorPresence.NO
 
 
-def test_one_that_was_just_started_need_not_have_been_heard(folder: RunFolder) -> None:
+def test_a_supervisor_that_was_just_started_needs_no_heartbeat(folder: RunFolder) -> None:
     own = identity_of(os.getpid())
     assert Local().look(folder, handle(own), 0) is SupervisorPresence.YES
     late = handle(own, since_boot=since_boot() - SILENT_SECONDS - 1)

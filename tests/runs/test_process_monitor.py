@@ -1,4 +1,4 @@
-"""What has gone wrong with an attempt: told by exit codes, reports, heartbeats and silence."""
+"""What has gone wrong with an attempt, by exit codes, reports, heartbeats and silence."""
 
 from __future__ import annotations
 
@@ -100,9 +100,9 @@ def test_a_bad_exit_is_explained_by_the_log_and_a_report_goes_before_it(attempt:
     assert "worker ended with exit code 7" in untold.message
     assert "why it broke" in untold.message
     attempt.report("failed", message="beta is wrong", kind="SettingError", exit_code=2)
-    told = monitor.find_problem()
-    assert told is not None
-    assert (told.kind, told.message, told.exit_code) == ("refused", "beta is wrong", 2)
+    problem = monitor.find_problem()
+    assert problem is not None
+    assert (problem.kind, problem.message, problem.exit_code) == ("refused", "beta is wrong", 2)
 
 
 def test_a_service_that_ends_is_lost_and_its_log_is_quoted(attempt: Attempt) -> None:
@@ -116,7 +116,7 @@ def test_a_service_that_ends_is_lost_and_its_log_is_quoted(attempt: Attempt) -> 
     assert "port taken" in cause.message
 
 
-def test_ranks_that_ended_well_and_said_so_have_no_cause(attempt: Attempt) -> None:
+def test_ranks_that_exit_with_0_and_report_completion_have_no_cause(attempt: Attempt) -> None:
     attempt.start("worker", "exit 0")
     monitor = attempt.monitor()
     attempt.report("completed")
@@ -125,7 +125,7 @@ def test_ranks_that_ended_well_and_said_so_have_no_cause(attempt: Attempt) -> No
     assert monitor.final_cause() is None
 
 
-def test_ranks_that_ended_well_without_a_word_have_one(attempt: Attempt) -> None:
+def test_ranks_that_exit_with_0_without_a_report_have_a_cause(attempt: Attempt) -> None:
     attempt.start("worker", "exit 0")
     cause = attempt.monitor().final_cause()
     assert cause is not None
@@ -144,7 +144,7 @@ def test_a_run_that_stopped_before_its_ranks_began_has_no_cause(attempt: Attempt
     assert attempt.monitor().final_cause() is None
 
 
-def test_one_rank_that_ends_without_a_word_is_lost_after_a_while(attempt: Attempt) -> None:
+def test_a_rank_that_ends_without_a_report_is_lost_after_30_seconds(attempt: Attempt) -> None:
     attempt.start("rank-0", "exit 0")
     attempt.start("rank-1", WAIT, is_over=False)
     monitor = attempt.monitor()
@@ -160,7 +160,7 @@ def test_one_rank_that_ends_without_a_word_is_lost_after_a_while(attempt: Attemp
     assert monitor.find_problem() is None
 
 
-def test_a_hang_is_told_with_the_place_and_what_the_log_says_of_it(attempt: Attempt) -> None:
+def test_the_cause_of_a_hang_has_the_place_and_the_frames_in_the_log(attempt: Attempt) -> None:
     attempt.start("worker", WAIT, is_over=False)
     attempt.workers.dump_stacks = lambda: None  # type: ignore[method-assign] # it sleeps
     given = {"supervision": {"hang_timeout": 50}, "sources": {"hang_timeout": "the test"}}
@@ -228,7 +228,7 @@ def test_a_service_that_does_not_answer_is_given_half_a_minute(
     assert (cause.kind, cause.message) == ("hung", "service-shop has not answered for 32 s")
 
 
-def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(
+def test_a_lost_host_is_the_cause_before_the_failures_it_leads_to(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosts, "_LOOK_SECONDS", 0.0)
@@ -241,7 +241,7 @@ def test_a_lost_host_is_told_before_the_failures_that_follow_from_it(
     assert (cause.kind, cause.message) == ("host_lost", "host 1 has not joined within 1e-09 s")
     lost = {"name": "rank-1", "code": 1, "log": "log"}
     write_json(attempt.folder.host(1), {"attempt": 1, "beats": 1, "lost": lost})
-    told = monitor.find_problem()
-    assert told is not None
-    assert "connection reset" in told.message
+    problem = monitor.find_problem()
+    assert problem is not None
+    assert "connection reset" in problem.message
     assert not monitor.is_done

@@ -61,7 +61,7 @@ def test_half_an_identity_is_none(values: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "other", [{"start": "1"}, {"host": "another"}, {"boot": "earlier"}, {"start": "gone"}]
 )
-def test_the_same_number_elsewhere_or_earlier_is_another_process(
+def test_an_equal_pid_of_another_host_or_boot_is_another_process(
     nursery: Nursery, other: dict[str, str]
 ) -> None:
     process = nursery.start()
@@ -134,5 +134,5 @@ def test_descendants_with_another_environment_and_session_are_ended_too(
     assert other.poll() is None
 
 
-def test_what_ends_all_has_nothing_left_to_end(tmp_path: Path) -> None:
+def test_ending_all_processes_of_a_mark_twice_ends_none(tmp_path: Path) -> None:
     assert end_all(str(tmp_path)) == []

@@ -65,7 +65,7 @@ def test_runs_start_in_order_as_far_as_there_is_room(tmp_path, launched):
     assert launched == ["run-0", "run-1", "run-2"]
 
 
-def test_one_that_cannot_be_launched_takes_nobodys_place(tmp_path, monkeypatch, launched):
+def test_a_run_that_cannot_be_launched_takes_no_slot(tmp_path, monkeypatch, launched):
     launch = queue.launch
 
     def fail_first(folder, epoch):
@@ -80,7 +80,7 @@ def test_one_that_cannot_be_launched_takes_nobodys_place(tmp_path, monkeypatch, 
     assert launched == ["run-1"]
 
 
-def test_one_that_does_not_fit_keeps_those_behind_it_waiting(tmp_path, launched):
+def test_a_queued_run_without_a_slot_keeps_later_runs_waiting(tmp_path, launched):
     busy = wait_in(tmp_path, "a-busy", None)
     move(busy, RunState.STARTING, RunState.RUNNING)
     launched.append("a-busy")
@@ -97,7 +97,7 @@ def follow(runs: Path, name: str, after: str) -> RunFolder:
     return folder
 
 
-def test_one_that_follows_another_waits_for_it_and_takes_nobodys_place(tmp_path, launched):
+def test_a_run_that_follows_another_waits_for_it_and_takes_no_slot(tmp_path, launched):
     training = wait_in(tmp_path, "a-training", 1)
     proof = follow(tmp_path, "b-proof", "a-training")
     wait_in(tmp_path, "c-other", 2)
@@ -115,7 +115,9 @@ def test_one_that_follows_another_waits_for_it_and_takes_nobodys_place(tmp_path,
 
 
 @pytest.mark.parametrize("ending", [RunState.FAILED, RunState.STOPPED])
-def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path, launched, ending):
+def test_a_run_is_stopped_with_the_reason_if_the_one_before_it_did_not_complete(
+    tmp_path, launched, ending
+):
     training = wait_in(tmp_path, "a-training", 1)
     proof = follow(tmp_path, "b-proof", "a-training")
     before = [RunState.STOPPING] if ending is RunState.STOPPED else []
@@ -124,12 +126,12 @@ def test_one_whose_forerunner_is_not_completed_is_stopped_and_says_why(tmp_path,
     queue.reconcile_folder(tmp_path)
     history = read_history(proof).history
     assert history.state is RunState.STOPPED
-    told = f"run a-training, which it follows, {ending.value}: no such model"
-    assert history.message == told
+    message = f"run a-training, which it follows, {ending.value}: no such model"
+    assert history.message == message
     assert launched == []
 
 
-def test_one_whose_forerunner_is_gone_has_failed(tmp_path, launched):
+def test_a_run_fails_if_the_one_before_it_was_deleted(tmp_path, launched):
     proof = follow(tmp_path, "b-proof", "a-training")
     queue.reconcile_folder(tmp_path)
     history = read_history(proof).history
@@ -137,7 +139,7 @@ def test_one_whose_forerunner_is_gone_has_failed(tmp_path, launched):
     assert "no longer exists" in history.message
 
 
-def test_one_that_was_asked_to_stop_while_it_waited_is_not_started(tmp_path, launched):
+def test_a_run_that_was_stopped_in_the_queue_is_not_started(tmp_path, launched):
     folder = wait_in(tmp_path, "run", 1)
     append_event(folder, "stop_requested", author="ada")
     queue.reconcile_folder(tmp_path)
@@ -155,7 +157,7 @@ def test_a_run_without_a_supervisor_gets_one_and_the_others_are_left_alone(tmp_p
     assert launched == ["watched", "lost"]
 
 
-def test_a_process_of_python_that_vanished_without_a_word_has_failed(tmp_path, launched):
+def test_a_run_from_python_whose_process_is_gone_has_failed(tmp_path, launched):
     folder = RunFolder(tmp_path / "run")
     folder.create({"format": 1, "kind": "train"})
     append_event(folder, "started", author="worker", pid=1)
@@ -173,7 +175,7 @@ def test_a_run_that_python_is_still_making_is_left_alone(tmp_path, launched):
     assert launched == []
 
 
-def test_whoever_looks_at_a_run_that_waits_sees_to_the_queue(tmp_path, launched):
+def test_the_status_of_a_queued_run_starts_it_if_there_is_a_slot(tmp_path, launched):
     folder = wait_in(tmp_path, "run", 1)
     supervised_status(folder)
     assert launched == ["run"]
@@ -213,7 +215,7 @@ def test_a_supervisor_of_the_last_life_does_not_count_in_the_next(tmp_path):
     assert find_supervisor(folder, history.queued_epoch) is SupervisorPresence.NO
 
 
-def test_who_decided_to_launch_before_somebody_else_did_comes_for_an_epoch_that_is_taken(tmp_path):
+def test_a_second_claim_of_an_epoch_fails(tmp_path):
     folder = wait_in(tmp_path, "run", None)
     assert claim(folder, 1)
     assert not claim(folder, 1)
@@ -247,7 +249,9 @@ HARM = {
     ("file", "text"), [(file, text) for file, texts in HARM.items() for text in texts]
 )
 @pytest.mark.parametrize("state", [RunState.QUEUED, RunState.RUNNING, RunState.FAILED])
-def test_one_spoilt_folder_keeps_nobody_from_the_others(tmp_path, launched, file, text, state):
+def test_a_spoilt_folder_does_not_keep_other_runs_from_starting(
+    tmp_path, launched, file, text, state
+):
     owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
     spoilt, whole = wait_in(tmp_path, "spoilt", None), wait_in(tmp_path, "whole", None)
     if state is not RunState.QUEUED:
@@ -269,7 +273,7 @@ def test_one_spoilt_folder_keeps_nobody_from_the_others(tmp_path, launched, file
     assert whole.spec.is_file()
 
 
-def test_what_cannot_be_launched_fails_with_the_reason(tmp_path, monkeypatch):
+def test_a_run_whose_launcher_raises_fails_with_the_reason(tmp_path, monkeypatch):
     def launch(*_: object) -> None:
         raise OSError("no such program: sbatch")
 
@@ -281,7 +285,7 @@ def test_what_cannot_be_launched_fails_with_the_reason(tmp_path, monkeypatch):
     assert "sbatch" in history.message
 
 
-def test_runs_that_wait_for_somebody_to_start_them_take_nobodys_place(tmp_path, monkeypatch):
+def test_runs_of_the_launcher_manual_take_no_slot_while_they_wait(tmp_path, monkeypatch):
     launched = []
     monkeypatch.setattr(queue, "launch", lambda folder, _: launched.append(folder.id) or {})
     manual = [wait_in(tmp_path, f"a-{number}", 2) for number in range(2)]

@@ -97,7 +97,7 @@ class TestOnACluster:
         assert history(folder).attempt.number == 2
         assert weights_digest(folder) == weights_digest(undisturbed)
 
-    def test_without_its_controller_a_run_goes_on_and_is_listed(
+    def test_a_run_continues_and_is_listed_without_the_slurm_controller(
         self, cluster, tiny_folder, tmp_path
     ):
         folder = start(create(tmp_path, "alone", tiny_folder, steps=150))
@@ -128,9 +128,9 @@ class TestOnACluster:
     ):
         spec = Supervision(launcher="slurm", slurm={"begin": "now+1hour"})
         folder = create(tmp_path, "waiting", tiny_folder)
-        told = folder.read_spec()
+        content = folder.read_spec()
         folder.spec.write_text(
-            TrainSpec.model_validate({**told, "supervision": spec}).model_dump_json()
+            TrainSpec.model_validate({**content, "supervision": spec}).model_dump_json()
         )
         start(folder)
         owner = Caller(Role.OWNER, tmp_path, folder=tmp_path)
@@ -282,7 +282,7 @@ def test_a_run_has_the_supervisor_that_claimed_it_whichever_job_was_submitted_la
 
 
 @pytest.mark.parametrize(("job", "epochs"), [("7", [2]), ("8", [])])
-def test_a_requeued_job_goes_on_with_its_own_run_only(tmp_path, monkeypatch, job, epochs):
+def test_a_requeued_job_supervises_only_its_own_run(tmp_path, monkeypatch, job, epochs):
     folder = RunFolder(tmp_path / "run")
     folder.create({"format": 1, "kind": "train"})
     write_json(folder.launch, {"epoch": 1, "job": "8"})  # submitted last

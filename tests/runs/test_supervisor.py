@@ -120,7 +120,7 @@ def test_a_killed_worker_is_restarted_as_often_as_the_limit_says(run: Run) -> No
     assert run.history.attempt.number == 3
 
 
-def test_where_a_scheduler_relaunches_a_failed_attempt_is_handed_back(run: Run) -> None:
+def test_a_failed_attempt_exits_with_75_where_a_scheduler_relaunches(run: Run) -> None:
     assert run.queue("kill -9 $$").supervise(relaunches_here=False) == REQUEUE
     assert run.history.state is RunState.STARTING
     assert len(run.events("restart")) == 1
@@ -155,7 +155,7 @@ def test_a_run_stops_when_its_hours_are_used_up(run: Run) -> None:
     assert "has used up its budget of 1e-09 hours" in run.history.message
 
 
-def test_what_cannot_be_started_fails_with_the_reason(run: Run) -> None:
+def test_a_run_whose_processes_cannot_be_started_fails_with_the_reason(run: Run) -> None:
     run.queue(COMPLETE, supervision={"restarts": 0})
     run.python.unlink()
     assert run.supervise() == 100
@@ -190,7 +190,7 @@ def test_a_predecessor_is_killed_and_its_lost_attempt_restarted(
     assert "its supervisor ended without reporting a result" in restart["message"]
 
 
-def test_what_the_worker_reported_after_its_supervisor_died_counts(
+def test_a_completion_reported_after_the_supervisor_died_counts(
     run: Run, sleeper: subprocess.Popen[bytes]
 ) -> None:
     run.queue("exit 9")

@@ -79,7 +79,7 @@ def undisturbed(_alike_on_every_host, model, tmp_path_factory):
 
 
 def played_besides(row: dict[str, Any]) -> float:
-    """Groups that were replaced, or played in vain."""
+    """Groups that were replaced, or played without a gradient."""
     names = [name for name in row if name.startswith(("replaced/", "failed_replacements/"))]
     return sum(row[name] for name in names)
 
@@ -104,9 +104,9 @@ def test_a_killed_rank_is_started_again_with_all_and_ends_alike(undisturbed, mod
     ranks_of(folder)[1].send_signal(signal.SIGKILL)
     completed(folder)
     assert history(folder).attempt.number == 2
-    told = next(event for event in read_lines(folder.events) if event["event"] == "restart")
-    assert told["cause"] == "killed"
-    assert "rank-1 was killed by signal 9 (SIGKILL) at step" in told["message"]
+    restart = next(event for event in read_lines(folder.events) if event["event"] == "restart")
+    assert restart["cause"] == "killed"
+    assert "rank-1 was killed by signal 9 (SIGKILL) at step" in restart["message"]
     assert weights_digest(folder) == weights_digest(undisturbed)
 
 

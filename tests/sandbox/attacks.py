@@ -95,7 +95,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """`looks` judges what cannot be told by the program's own words."""
+    """`looks` judges what the program's own output cannot show."""
 
     name: str
     aim: str
@@ -122,8 +122,8 @@ def stopped_by(*causes: str) -> Callable[[Sandbox, Finished, Host], str]:
 
 
 def stays_small(sandbox: Sandbox, finished: Finished, _: Host) -> str:
-    told = subprocess.run(["du", "-sb", str(sandbox.root)], capture_output=True, text=True)
-    size = int(told.stdout.split()[0])
+    printed = subprocess.run(["du", "-sb", str(sandbox.root)], capture_output=True, text=True)
+    size = int(printed.stdout.split()[0])
     return "" if size < 4 * LIMITS.disk_bytes else f"the workspace holds {size} bytes"
 
 
@@ -285,14 +285,14 @@ ATTACKS = (
     Attack("a setuid program of its own", "setuid", """
         import shutil
         shutil.copy('/usr/bin/id', 'id'); os.chmod('id', 0o6755)
-        told = subprocess.run(['./id', '-u'], capture_output=True, text=True).stdout
-        print('ESCAPED' if told.strip() == '0' else 'refused', told)"""),
+        printed = subprocess.run(['./id', '-u'], capture_output=True, text=True).stdout
+        print('ESCAPED' if printed.strip() == '0' else 'refused', printed)"""),
     Attack("the host's setuid programs", "setuid", """
-        told = open('/proc/self/status').read()
-        print('refused' if 'NoNewPrivs:\\t1' in told else 'ESCAPED')"""),
+        printed = open('/proc/self/status').read()
+        print('refused' if 'NoNewPrivs:\\t1' in printed else 'ESCAPED')"""),
     Attack("capabilities", "setuid", """
-        told = open('/proc/self/status').read().splitlines()
-        held = [line for line in told if line.startswith(('CapEff', 'CapPrm', 'CapAmb'))]
+        printed = open('/proc/self/status').read().splitlines()
+        held = [line for line in printed if line.startswith(('CapEff', 'CapPrm', 'CapAmb'))]
         print('ESCAPED' if any(int(line.split()[1], 16) for line in held) else 'refused')"""),
     Attack("raise its own limits", "setuid", """
         fails(lambda: resource.setrlimit(resource.RLIMIT_NPROC, (9999, 9999)))"""),
@@ -500,8 +500,8 @@ ATTACKS = (
         except OSError as error: print('refused:', error)
         print('ESCAPED' if held > 64 << 20 else 'refused:', held)"""),
     Attack("the keeper's own mounts", "mounts", """
-        told = open('/proc/self/mountinfo').read()
-        print('ESCAPED' if told.count('sparring-sandboxes') > 3 else 'refused')"""),
+        printed = open('/proc/self/mountinfo').read()
+        print('ESCAPED' if printed.count('sparring-sandboxes') > 3 else 'refused')"""),
     Attack("empty files in memory without end", "memory", """
         for n in range(10**6): open(f'/tmp/{n}', 'w').close()
         print('ESCAPED')""", looks=stopped_by("memory", "time", "")),

@@ -21,13 +21,13 @@ ROOT = Path(__file__).resolve().parents[2]
 NOBODY = "12345"
 
 
-def refuse_escapes(told: dict) -> None:
-    escaped = [each for each in told["outcomes"] if not each["contained"]]
+def refuse_escapes(result: dict) -> None:
+    escaped = [each for each in result["outcomes"] if not each["contained"]]
     assert not escaped
-    assert told["contained"] == told["attempts"] == len(ATTACKS) >= 40
-    assert not told["connections"]
+    assert result["contained"] == result["attempts"] == len(ATTACKS) >= 40
+    assert not result["connections"]
     # Beside a harmless program before it; the machine is shared, so with room.
-    assert told["call_ms_after"] < 3 * told["call_ms_before"] + 20
+    assert result["call_ms_after"] < 3 * result["call_ms_before"] + 20
 
 
 def test_all_attempts_are_contained_as_whoever_runs_this():
@@ -37,9 +37,9 @@ def test_all_attempts_are_contained_as_whoever_runs_this():
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.nightly
 def test_all_attempts_are_contained_as_an_ordinary_user():
-    told = as_an_ordinary_user()
-    assert told["as"] == "an ordinary user"
-    refuse_escapes(told)
+    result = as_an_ordinary_user()
+    assert result["as"] == "an ordinary user"
+    refuse_escapes(result)
 
 
 def as_an_ordinary_user() -> dict:

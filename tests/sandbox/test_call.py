@@ -54,11 +54,11 @@ def test_both_outputs_come_back_in_order(tmp_path: Path) -> None:
     assert (stopped_by, code) == ("", 7)
 
 
-def test_input_longer_than_a_pipe_is_handed_over(tmp_path: Path) -> None:
+def test_input_longer_than_a_pipe_arrives_whole(tmp_path: Path) -> None:
     assert run("wc -c", tmp_path, stdin=b"x" * 300_000)[0].strip() == b"300000"
 
 
-def test_nothing_of_our_environment_is_handed_over(
+def test_the_program_gets_no_variable_of_our_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_KEY", "secret")
@@ -87,14 +87,14 @@ def test_a_program_that_closes_its_output_is_watched_until_it_ends(tmp_path: Pat
 
 
 def test_a_full_workspace_stops_the_call(sleeper: Call) -> None:
-    asked: list[int] = []
+    calls: list[int] = []
 
     def is_full(more: int) -> bool:
-        asked.append(more)
-        return len(asked) > 2
+        calls.append(more)
+        return len(calls) > 2
 
     assert sleeper.watch(LIMITS, is_full, counts_memory=False) == (b"", "disk")
-    assert asked == [0, 0, 0]
+    assert calls == [0, 0, 0]
 
 
 def test_memory_is_a_limit_only_where_no_control_group_counts_it(sleeper: Call) -> None:

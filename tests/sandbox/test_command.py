@@ -28,12 +28,12 @@ def test_a_limit_that_allows_nothing_is_refused_by_name(name: str, value: int) -
         SandboxLimits(**given)
 
 
-def test_network_sockets_are_off_unless_they_are_asked_for() -> None:
+def test_loopback_sockets_are_off_by_default() -> None:
     assert SandboxLimits().loopback is False
     assert SandboxLimits(loopback=True).loopback is True
 
 
-def test_one_file_fits_into_the_workspace_by_default() -> None:
+def test_the_default_file_limit_is_within_the_default_disk_limit() -> None:
     limits = SandboxLimits()
     assert limits.file_bytes <= limits.disk_bytes
     assert limits.scratch_bytes <= limits.memory_bytes
@@ -65,7 +65,7 @@ def test_the_program_comes_last_whoever_starts_it(user: int) -> None:
     assert ("chroot" in own[0]) == (user == 0)
 
 
-def test_nobody_gets_a_network_an_environment_or_another_user(user: int) -> None:
+def test_a_confined_command_has_no_network_environment_or_other_user(user: int) -> None:
     arguments = confine("ls", user=77_777)
     for option in ("--unshare-net", "--unshare-pid", "--clearenv", "--die-with-parent"):
         assert option in arguments

@@ -17,7 +17,7 @@ parts = st.text("ab.ä \n", min_size=1, max_size=4).filter(lambda part: part not
 
 @given(names=st.lists(parts, min_size=1, max_size=4), content=st.binary(max_size=50))
 @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_what_is_written_is_read_back(
+def test_a_written_file_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], content: bytes
 ) -> None:
     root = tmp_path_factory.mktemp("workspace")
@@ -28,7 +28,7 @@ def test_what_is_written_is_read_back(
     assert root.joinpath(*names).read_bytes() == content
 
 
-def test_no_more_is_read_than_was_asked_for(tmp_path: Path) -> None:
+def test_a_read_returns_at_most_the_requested_bytes(tmp_path: Path) -> None:
     write_bytes(tmp_path, "x", b"0123456789")
     assert read_bytes(tmp_path, "x", 4) == b"0123"
 
@@ -110,7 +110,7 @@ def test_names_are_sorted_and_folders_end_with_a_slash(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 12))
-def test_no_more_names_are_listed_than_were_asked_for(
+def test_a_listing_has_at_most_the_requested_names(
     tmp_path_factory: pytest.TempPathFactory, most: int
 ) -> None:
     root = tmp_path_factory.mktemp("workspace")

@@ -57,7 +57,7 @@ def test_a_released_workspace_is_gone(bounding: Keeper, folder: Path) -> None:
     assert not bounding.is_gone
 
 
-def test_a_request_that_fails_is_said_why_and_the_next_one_is_served(
+def test_a_failed_request_is_refused_with_the_reason_and_the_next_is_served(
     bounding: Keeper, folder: Path
 ) -> None:
     with pytest.raises(InfrastructureError, match="refused 'hold': FileNotFoundError"):
@@ -73,7 +73,7 @@ def test_a_namespace_is_entered_as_the_user_of_the_keeper(keeper: Keeper) -> Non
     assert command[-1] == "--"
 
 
-def test_at_its_end_it_has_cleaned_up_and_serves_nobody(tmp_path: Path) -> None:
+def test_a_keeper_that_ends_removes_its_folder_and_serves_no_more(tmp_path: Path) -> None:
     folder = tmp_path / "worker"
     folder.mkdir()
     (folder / "left").touch()

@@ -23,7 +23,7 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
-def test_a_process_is_told_from_a_later_one_by_its_start(
+def test_a_process_is_distinguished_from_a_later_one_by_its_start(
     child: subprocess.Popen[bytes],
 ) -> None:
     assert ticks_at_start(os.getpid()) == ticks_at_start(os.getpid())

@@ -31,7 +31,7 @@ def sandbox():
 
 
 @works
-def test_what_one_call_writes_the_next_one_finds(sandbox):
+def test_a_file_that_one_call_writes_is_there_for_the_next(sandbox):
     assert sandbox.run(["/bin/sh", "-c", "echo hello > note"]).exit_code == 0
     assert sandbox.run(["cat", "note"]).text == "hello\n"
     assert sandbox.read("note") == b"hello\n"
@@ -163,7 +163,7 @@ def test_a_forked_child_takes_nothing_along(sandbox):
 
 
 @works
-def test_programs_longer_than_a_pipe_are_handed_over(sandbox):
+def test_a_program_longer_than_a_pipe_arrives_whole(sandbox):
     program = b"print(len('" + b"x" * 300_000 + b"'))"
     assert sandbox.run([python(), "-"], program).text == "300000\n"
 
@@ -221,7 +221,7 @@ def test_unsandboxed_has_its_limits_all_the_same():
 
 
 @works
-def test_a_keeper_that_answers_too_late_is_not_asked_again(monkeypatch):
+def test_a_keeper_that_answers_too_late_gets_no_further_requests(monkeypatch):
     """What it says from then on would be the answer to another question."""
     monkeypatch.setattr(keeper_client, "_SECONDS", 0.5)
     first = Sandbox()
@@ -286,7 +286,7 @@ def test_a_command_that_no_system_could_start_is_refused(sandbox, command):
 @works
 def test_loopback_is_there_on_request():
     program = b'import socket; socket.create_server(("127.0.0.1", 0)); print("on")'
-    for loopback, said in ((False, "PermissionError"), (True, "on")):
+    for loopback, output in ((False, "PermissionError"), (True, "on")):
         sandbox = Sandbox(SandboxLimits(loopback=loopback))
-        assert said in sandbox.run([python(), "-"], program).text
+        assert output in sandbox.run([python(), "-"], program).text
         sandbox.close()

@@ -25,7 +25,7 @@ def test_without_a_sandbox_it_is_refused_with_the_fix(monkeypatch: pytest.Monkey
         found.require()
 
 
-def test_a_system_that_forbids_namespaces_is_told_how_to_allow_them(
+def test_a_system_that_forbids_namespaces_is_reported_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     refusing = tmp_path / "bwrap"
@@ -65,7 +65,7 @@ def test_a_trial_that_ends_well_needs_no_fix(monkeypatch: pytest.MonkeyPatch) ->
     assert found.memory
 
 
-def test_a_trial_that_fails_without_a_word_is_told_by_its_exit_code(
+def test_a_trial_that_fails_without_output_is_reported_by_its_exit_code(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert tried(monkeypatch, ["/bin/sh", "-c", "exit 7"]).why_not == "exit code 7"
@@ -77,7 +77,7 @@ def test_the_last_line_of_a_failure_is_the_reason(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("command", [["/nowhere/bwrap"], ["/bin/sleep", "60"]])
-def test_a_bubblewrap_that_does_not_run_is_said_to_be_so(
+def test_a_bubblewrap_that_does_not_run_is_reported_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
     monkeypatch.setattr(support, "_SECONDS", 0.1)
@@ -86,7 +86,9 @@ def test_a_bubblewrap_that_does_not_run_is_said_to_be_so(
     assert "bwrap --version" in found.fix
 
 
-def test_other_systems_are_told_where_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_than_linux_are_refused_with_where_bubblewrap_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(sys, "platform", "darwin")
         found = probe.__wrapped__()
@@ -126,7 +128,7 @@ def test_the_answer_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @works
-def test_looking_only_can_read_and_neither_write_nor_see_others(tmp_path: Path) -> None:
+def test_a_read_only_command_can_read_and_neither_write_nor_see_others(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("seen")
     program = f"cat {tmp_path}/x; touch {tmp_path}/y; ls /proc | grep -c '^[0-9]'"
     done = subprocess.run(
@@ -153,7 +155,7 @@ def test_without_bubblewrap_the_command_stays_as_it_is(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("user", "option"), [(0, "--cap-drop"), (1000, "--unshare-user")])
-def test_nobody_keeps_their_capabilities(
+def test_a_read_only_command_drops_its_capabilities(
     monkeypatch: pytest.MonkeyPatch, user: int, option: str
 ) -> None:
     monkeypatch.setattr(support, "probe", lambda: Support("/usr/bin/bwrap", "", "", "", ""))

@@ -63,7 +63,7 @@ def test_counting_stops_just_after_the_most_files(tmp_path: Path, most: int) -> 
     assert disk_use(tmp_path, most).files == most + 1
 
 
-def test_what_is_missing_is_empty_and_what_is_no_folder_is_opaque(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_use_and_a_file_is_opaque(tmp_path: Path) -> None:
     assert disk_use(tmp_path / "missing", 10) == DiskUse()
     (tmp_path / "file").touch()
     assert disk_use(tmp_path / "file", 10).is_opaque
@@ -176,7 +176,7 @@ def test_folders_of_dead_processes_are_removed_and_those_of_living_ones_are_not(
         other.kill()
 
 
-def test_everything_is_removed_at_exit(base: Path) -> None:
+def test_all_workspaces_are_removed_at_exit(base: Path) -> None:
     own = new_workspace(8, None, LIMITS, is_bounded=False).folder.parent
     workspaces.remove_all()
     assert not own.exists()

@@ -166,7 +166,7 @@ def test_every_resolved_value_has_a_source(given_layers, given_locks):
 
 
 @given(layers)
-def test_what_is_shown_and_read_again_is_the_same(given_layers):
+def test_shown_settings_that_are_read_again_are_the_same(given_layers):
     resolved = merge(built(given_layers), [], is_operator=False)
     again = merge([Layer("shown", resolved.values())], [], is_operator=False)
     assert again.values() == resolved.values()

@@ -195,7 +195,7 @@ def test_shown_settings_set_again_by_a_command_are_the_same():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[settings]\nlearning_rat = 1\n", "sparring.toml:2: learning_rat: there is no such setting; did you mean learning_rate?"),
         ("[settings]\ncheckpoint_steps = 1\n", "sparring.toml:2: checkpoint_steps: use save_steps"),
@@ -219,10 +219,10 @@ def test_shown_settings_set_again_by_a_command_are_the_same():
         ("[settings]\nbeta = 1\n[[lock]]\nfield = 'beta'\nvalue = 2\n", "sparring.toml:2: beta is locked to 2 by sparring.toml:4"),
     ],
 )  # fmt: skip
-def test_every_mistake_names_field_file_line_and_the_nearest_name(text, said):
+def test_a_mistake_is_reported_with_field_file_line_and_nearest_name(text, message):
     with pytest.raises(SparringError) as refused:
         run_settings(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 # ------------------------------------------------------------------ fuzzing
@@ -277,18 +277,18 @@ def _refusal_of(work) -> str | None:
 
 def test_3000_spoilt_project_files_are_read_or_refused_with_their_place():
     chance = random.Random(5)
-    refused = lined = told = 0
+    refused = lined = placed = 0
     for _ in range(3000):
         text = _mutated(GOOD, chance)
-        said = _refusal_of(lambda text=text: run_settings(text))
-        if said is not None:
+        message = _refusal_of(lambda text=text: run_settings(text))
+        if message is not None:
             refused += 1
-            assert re.match(r"sparring\.toml(:\d+)?: ", said), (text, said)
-            if "not TOML" not in said and "cannot be a" not in said:
-                lined += bool(re.match(r"sparring\.toml:\d+: ", said))
-                told += 1
+            assert re.match(r"sparring\.toml(:\d+)?: ", message), (text, message)
+            if "not TOML" not in message and "cannot be a" not in message:
+                lined += bool(re.match(r"sparring\.toml:\d+: ", message))
+                placed += 1
     assert refused > 500
-    assert lined > 0.95 * told > 100
+    assert lined > 0.95 * placed > 100
 
 
 def test_2000_assignments_are_taken_or_refused_with_the_field():
@@ -320,11 +320,11 @@ def test_2000_assignments_are_taken_or_refused_with_the_field():
             at = chance.randrange(len(name) + 1)
             name = name[:at] + chance.choice([".", "x", " ", "=", "-", ""]) + name[at + 1 :]
         assignment = name + chance.choice(["=", "=", "=", ""]) + chance.choice(texts)
-        said = _refusal_of(lambda given=assignment: run_settings(GOOD, assigned([given], {})))
-        if said is not None:
+        message = _refusal_of(lambda given=assignment: run_settings(GOOD, assigned([given], {})))
+        if message is not None:
             refused += 1
             first = assignment.partition("=")[0].strip().partition(".")[0]
-            assert "--set" in said or (first and first in said), (assignment, said)
+            assert "--set" in message or (first and first in message), (assignment, message)
     assert refused > 500
 
 
@@ -338,7 +338,7 @@ def test_2000_assignments_are_taken_or_refused_with_the_field():
         '[project]\nruns = "\\u0000"\n',
     ],
 )
-def test_what_is_no_plain_value_is_refused_by_the_file(text):
+def test_a_value_that_is_not_plain_is_refused_with_its_place(text):
     with pytest.raises(SparringError, match=r"^sparring\."):
         run_settings(text)
 
@@ -392,7 +392,7 @@ def test_every_project_file_in_the_repository_is_valid(file: Path, validator: An
     assert not problems(validator, file.read_text())
 
 
-def test_what_sparring_reads_is_valid(validator: Draft202012Validator) -> None:
+def test_the_schema_accepts_what_sparring_reads(validator: Draft202012Validator) -> None:
     read_project_file(parse(GOOD_SCHEMA, "sparring.toml"))
     assert not problems(validator, GOOD_SCHEMA)
 
@@ -408,7 +408,7 @@ def test_what_sparring_reads_is_valid(validator: Draft202012Validator) -> None:
         "[[lock]]\nvalue = 3",
     ],
 )
-def test_what_sparring_refuses_is_marked_by_an_editor(text: str, validator: Any) -> None:
+def test_the_schema_rejects_what_sparring_refuses(text: str, validator: Any) -> None:
     assert problems(validator, text)
     with pytest.raises(InvalidInput, match=r"sparring.toml:"):
         read_project_file(parse(text, "sparring.toml"))

@@ -1,1 +1,1 @@
-"""What is handed over, and what is refused."""
+"""What is shipped, and what is refused."""

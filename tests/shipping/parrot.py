@@ -1,7 +1,7 @@
 """A model that always writes one text: each token leads to the next by its embedding alone.
 
 The text is split at special tokens; what stands between two of them is one token of its own, so
-that no token occurs twice. Servers can then be asked how they read a given reply.
+that no token occurs twice. Tests can then see how servers read a given reply.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_an_unknown_one_is_shipped_in_its_other_forms_with_a_warning(
     assert "--llama-cpp" in found.warning
 
 
-def test_it_is_refused_if_nothing_else_was_asked_for(strange: Any) -> None:
+def test_an_unknown_architecture_is_refused_if_only_gguf_was_requested(strange: Any) -> None:
     unknown = strange(architectures=["Gemma3ForCausalLM"])
     with pytest.raises(UnknownArchitecture, match="Gemma3ForCausalLM"):
         possible_forms((Form.GGUF, Form.OLLAMA), unknown, ["q8_0"], SERVER)

@@ -72,9 +72,9 @@ def test_the_cards_say_with_how_many_examples_the_figures_were_measured() -> Non
     facts = replace(FACTS, examples=2)
     worth = ExamplesRow(examples=2, cases=24, reward=1.0, without=0.0)
     card = proof_card(facts, PROOF, [MERGED], HELD_OUT, worth)
-    said = "Every figure was measured with the 2 worked examples in `agent.json`"
-    assert said in card
+    replies = "Every figure was measured with the 2 worked examples in `agent.json`"
+    assert replies in card
     assert "without the 2 examples: 0.00, with: 1.00, on 24 validation cases." in card
-    assert said in model_card(facts, PROOF, [MERGED], "")
+    assert replies in model_card(facts, PROOF, [MERGED], "")
     plain = proof_card(FACTS, PROOF, [MERGED], None), model_card(FACTS, PROOF, [MERGED], "")
     assert not any("example" in card for card in plain)

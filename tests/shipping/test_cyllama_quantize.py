@@ -22,15 +22,17 @@ def test_every_quantisation_that_is_not_written_directly_has_its_number() -> Non
         assert gguf.LlamaFileType[f"MOSTLY_{name}"] == number
 
 
-def test_the_package_is_asked_for_that_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
+def test_the_package_quantises_with_the_number_of_the_quantisation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: list[Any] = []
     fake: Any = ModuleType("cyllama.llama.llama_cpp")
     fake.LlamaModelQuantizeParams = SimpleNamespace
-    fake.model_quantize = lambda *arguments: asked.append(arguments)
+    fake.model_quantize = lambda *arguments: calls.append(arguments)
     parent: Any = ModuleType("cyllama.llama")
     parent.llama_cpp = fake
     monkeypatch.setitem(sys.modules, "cyllama", ModuleType("cyllama"))
     monkeypatch.setitem(sys.modules, "cyllama.llama", parent)
     assert main(["a.gguf", "b.gguf", "Q4_K_M"]) == 0
-    (source, target, parameters) = asked[0]
+    (source, target, parameters) = calls[0]
     assert (source, target, parameters.ftype, parameters.nthread) == ("a.gguf", "b.gguf", 15, 1)

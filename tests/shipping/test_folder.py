@@ -133,7 +133,7 @@ def place(tmp_path: Path) -> Path:
 
 
 class FakeApi:
-    """Keeps what it is asked to do."""
+    """Keeps its calls."""
 
     endpoint = "https://hub"
     private = True

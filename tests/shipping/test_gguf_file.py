@@ -180,7 +180,7 @@ def test_the_file_says_what_it_is_and_how_to_sample(tmp_path: Path) -> None:
     assert keys["tokenizer.ggml.pre"] == "gpt-2"
 
 
-def test_llama_3s_rope_factors_leave_short_waves_and_divide_long_ones() -> None:
+def test_llama_3s_rope_factors_keep_high_frequencies_and_divide_low_ones() -> None:
     factors = rope_factors(LLAMA3_ROPE, 64)
     assert len(factors) == 32
     assert factors[0] == 1.0
@@ -195,7 +195,7 @@ def test_llama_3s_rope_factors_leave_short_waves_and_divide_long_ones() -> None:
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "rope scaling 'yarn'"),
     ],
 )
-def test_what_cannot_be_written_is_refused_by_name(
+def test_a_model_that_gguf_cannot_hold_is_refused_by_name(
     tmp_path: Path, change: dict[str, Any], named: str
 ) -> None:
     folder = build("qwen3", tmp_path / "model")

@@ -162,7 +162,7 @@ def runnable(family: Family, **given: Any) -> Runnable:
     return Runnable("x", family, "b", True, 10, has_merged=True, **given)
 
 
-def test_vllm_is_told_how_the_family_writes_calls_and_thinking() -> None:
+def test_the_command_of_vllm_has_the_familys_parsers() -> None:
     plain = commands(runnable(family_named("qwen3.5")))["vLLM"]
     assert "--enable-auto-tool-choice --tool-call-parser qwen3_coder" in plain
     assert "--reasoning-parser" not in plain
@@ -172,7 +172,7 @@ def test_vllm_is_told_how_the_family_writes_calls_and_thinking() -> None:
     assert "--tool-call-parser" not in without
 
 
-def test_what_a_server_cannot_read_is_said() -> None:
+def test_how_to_run_names_formats_that_a_server_cannot_parse() -> None:
     strange = replace(FORGETFUL, tool_calls=TaggedJson("<<", ">>"))
     assert "--tool-call-parser" not in commands(runnable(strange))["vLLM"]
     text = how_to_run(runnable(strange, thinks=True))
@@ -184,7 +184,7 @@ def test_what_a_server_cannot_read_is_said() -> None:
 
 
 @pytest.mark.parametrize(("rank", "option"), [(16, ""), (24, "--max-lora-rank 32 ")])
-def test_vllm_is_told_of_a_rank_beyond_its_default(rank: int, option: str) -> None:
+def test_the_command_of_vllm_has_a_rank_beyond_its_default(rank: int, option: str) -> None:
     shipped = Runnable(
         "x", family_named("qwen3"), "b/c", True, 10, has_adapter=True, adapter_rank=rank
     )

@@ -40,7 +40,7 @@ def program(folder: Path, name: str, text: str = "#!/bin/sh\nexit 0\n") -> Path:
     return folder / name
 
 
-def test_it_is_found_by_argument_before_the_variable_and_the_path(
+def test_llama_cpp_is_found_by_argument_before_variable_and_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for place in ("argument/build/bin", "variable", "path"):

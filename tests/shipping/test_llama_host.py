@@ -17,7 +17,7 @@ def test_a_model_and_a_port_are_required(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.skipif(not has_server(), reason="no llama.cpp server is installed")
-def test_it_answers_under_its_alias_and_ends_with_its_context(
+def test_llama_cpps_server_answers_under_its_alias_and_ends_with_its_context(
     artefacts: dict[str, Artefact], tmp_path: object
 ) -> None:
     from pathlib import Path

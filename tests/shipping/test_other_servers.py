@@ -38,13 +38,13 @@ class FakeOllama:
 
     def __init__(self) -> None:
         self.capabilities = ["completion", "tools"]
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                outer.asked.append({"path": self.path, **body})
+                outer.requests.append({"path": self.path, **body})
                 data = json.dumps({"capabilities": outer.capabilities}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(data)))
@@ -87,7 +87,7 @@ def test_a_modelfile_states_sampling_stops_and_context_and_no_template() -> None
 
 def test_a_registered_model_must_have_tools(ollama: FakeOllama) -> None:
     assert check_registered("porter")["capabilities"] == ["completion", "tools"]
-    assert ollama.asked == [{"path": "/api/show", "model": "porter"}]
+    assert ollama.requests == [{"path": "/api/show", "model": "porter"}]
     ollama.capabilities = ["completion"]
     with pytest.raises(FaultyArtefact, match="does not list the capability tools for porter"):
         check_registered("porter")

@@ -111,7 +111,7 @@ def test_of_several_frames_the_agents_code_chooses() -> None:
     assert agent.reframe("c", Prompt("other", [], [], None)).system == "other"
 
 
-def test_an_output_schema_in_the_instructions_is_not_asked_for_twice() -> None:
+def test_an_output_schema_in_the_instructions_is_not_repeated() -> None:
     schema = {"type": "object"}
     frame = Frame("a", "Help.\n\nGive your final answer as JSON that fits this schema:\n{}", ())
     found = ShippedAgent("bell", (frame,)).reframe("a", Prompt("Help.", [], [], schema))

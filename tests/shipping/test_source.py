@@ -28,7 +28,7 @@ VALUES = st.dictionaries(
 
 
 @given(VALUES)
-def test_what_is_written_is_read_again(metadata: dict[str, object]) -> None:
+def test_front_matter_is_read_as_it_was_written(metadata: dict[str, object]) -> None:
     assert read_front_matter(with_front_matter(metadata, "# text\n")) == metadata
 
 

@@ -62,7 +62,7 @@ SOUND = GgufFacts("made", sampling={"temperature": TEMPERATURE, **SAMPLING})
 
 
 class Echo:
-    """A target that renders and numbers as it is told."""
+    """A target that renders and numbers as its functions do."""
 
     def __init__(self, text: str, ids: list[int]) -> None:
         self._text, self._ids = text, ids
@@ -82,7 +82,7 @@ def test_equal_prompts_are_counted(source: Source, artefacts: dict[str, Artefact
     assert found.tokens == sum(len(each.ids) for each in conversations)
 
 
-def test_the_same_text_with_other_ids_blames_the_tokenizer(source: Source) -> None:
+def test_equal_text_with_other_ids_blames_the_tokenizer(source: Source) -> None:
     codec, first = source.codec(), conversations_of(source)[0]
     ids = first.ids.tolist()
     ids[3] += 1
@@ -193,7 +193,7 @@ def test_a_server_that_returns_no_probabilities_is_refused() -> None:
         gap_to_server(distributions(8, 0), server, POSITIONS)
 
 
-def test_one_pass_over_a_row_gives_what_separate_passes_give(source: Source) -> None:
+def test_a_pass_over_a_row_gives_what_separate_passes_give(source: Source) -> None:
     model = load_trained(source)
     positions = positions_for(source, 5)
     together = log_probabilities(model, positions)
@@ -211,7 +211,7 @@ def test_a_gap_beyond_the_bound_of_its_format_is_refused() -> None:
         check_gap(Gap(10, 1e-4, 0.5, 0, 10), BOUNDS["f16"], trained_from_base=0.1)
 
 
-def test_what_costs_a_third_of_the_training_is_warned_about() -> None:
+def test_a_divergence_of_a_third_of_the_training_is_warned_about() -> None:
     gap = Gap(10, mean=0.1, largest=0.5, kl=0.02, same_best=8)
     assert "may have undone part of the training" in check_gap(
         gap, INFORMATION, trained_from_base=0.04

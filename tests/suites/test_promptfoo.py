@@ -117,7 +117,9 @@ def test_a_tests_file_by_itself_is_enough(tmp_path: Path) -> None:
         ({"tests": [{"vars": {}}], "prompts": ["file://none.txt"]}, "the prompt .* cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_named(config: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_read_is_refused_with_the_reason(
+    config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     with pytest.raises(SuiteError, match=message):
         records(written(tmp_path, **config))
 

@@ -226,7 +226,7 @@ def test_the_id_0_of_inspect_is_an_id() -> None:
     assert [each["id"] for each in inspect_records(shuffled)] == ["2", "0", "1"]
 
 
-def test_what_is_no_task_of_inspect_is_refused() -> None:
+def test_an_object_that_is_no_inspect_task_is_refused() -> None:
     with pytest.raises(SuiteError, match="takes a task or a dataset"):
         list(inspect_records("mmlu"))
     with pytest.raises(SuiteError, match="sample 0 has no input"):
@@ -271,7 +271,9 @@ def test_items_of_the_sdk_and_arguments_as_objects_are_accepted() -> None:
         ({"role": "assistant", "tool_calls": ["add"]}, "without an id or a function name"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_record(message: Any, problem: str) -> None:
+def test_a_message_that_cannot_be_read_is_refused_with_its_record(
+    message: Any, problem: str
+) -> None:
     with pytest.raises(SuiteError, match=problem):
         to_input_items([message], "record 7")
 

@@ -90,7 +90,7 @@ def test_a_tiny_suite_says_how_many_cases_it_needs_to_train_and_to_prove():
         Suite.from_records(records(2)).require(Split.TRAINING)
 
 
-def test_a_suite_of_one_input_is_told_so_rather_than_to_add_cases():
+def test_a_suite_of_one_input_says_so_and_not_to_add_cases():
     suite = Suite.from_records([{"input": "the same", "n": number} for number in range(80)])
     with pytest.raises(SplitTooSmall, match=r"^all 80 records have the same input, and"):
         suite.require(Split.TRAINING)
@@ -98,7 +98,7 @@ def test_a_suite_of_one_input_is_told_so_rather_than_to_add_cases():
     Suite.from_records(named, id="name").require(Split.TRAINING)
 
 
-def test_a_suite_of_few_inputs_is_told_how_many_differ():
+def test_a_suite_of_few_inputs_says_how_many_differ():
     suite = Suite.from_records([{"input": f"question {n % 2}", "n": n} for n in range(80)])
     small = next(split for split in Split if suite.size(split) < 20)
     with pytest.raises(SplitTooSmall, match="with different inputs: 2 of 80 differ"):
@@ -106,9 +106,9 @@ def test_a_suite_of_few_inputs_is_told_how_many_differ():
 
 
 def test_cases_that_differ_only_in_their_expected_outcome_are_found():
-    asked = [{"input": f"Question {n % 40}", "expected": n // 40, "id": n} for n in range(80)]
-    asked[1]["input"] = "question  1"
-    conflicts = Suite.from_records(asked, id="id").conflicts
+    requests = [{"input": f"Question {n % 40}", "expected": n // 40, "id": n} for n in range(80)]
+    requests[1]["input"] = "question  1"
+    conflicts = Suite.from_records(requests, id="id").conflicts
     assert (conflicts.cases, conflicts.inputs, conflicts.example) == (80, 40, "0 and 40")
     assert str(conflicts).startswith(
         "80 cases contradict each other: 40 inputs have different expected outcomes, first the "
@@ -120,13 +120,13 @@ def test_cases_that_differ_only_in_their_expected_outcome_are_found():
     "more", [{"expected": 1}, {}, {"expected": None}], ids=["equal", "absent", "none"]
 )
 def test_cases_with_one_expected_outcome_or_none_contradict_nothing(more):
-    asked = [{"input": "Play.", "id": n, **more} for n in range(3)]
-    assert not Suite.from_records([*asked, {"input": "x", "id": 9}], id="id").conflicts.cases
+    requests = [{"input": "Play.", "id": n, **more} for n in range(3)]
+    assert not Suite.from_records([*requests, {"input": "x", "id": 9}], id="id").conflicts.cases
 
 
 def test_cases_with_other_worlds_contradict_nothing():
-    asked = [{"input": "Play.", "secret": n, "expected": n, "id": n} for n in range(80)]
-    assert not Suite.from_records(asked, id="id").conflicts.cases
+    requests = [{"input": "Play.", "secret": n, "expected": n, "id": n} for n in range(80)]
+    assert not Suite.from_records(requests, id="id").conflicts.cases
 
 
 def test_a_missing_file_of_cases_is_named_with_the_folder_it_was_looked_for_in():
@@ -258,14 +258,14 @@ def test_a_streamed_suite_is_never_held_whole():
     assert kept < 2_000_000
 
 
-def test_the_same_case_under_two_ids_must_not_straddle_splits():
+def test_a_case_with_two_ids_in_different_splits_is_refused():
     rows = [{"id": str(n), "input": f"question {n // 2}", "expected": n // 2} for n in range(600)]
     with pytest.raises(SuiteError, match=r"same case in several splits \(copies: \d+"):
         Suite.from_records(rows, id="id")
     Suite.from_records([{k: v for k, v in row.items() if k != "id"} for row in rows])
 
 
-def test_the_same_question_in_different_worlds_is_not_the_same_case():
+def test_equal_inputs_with_different_fields_are_different_cases():
     rows = [{"id": str(n), "input": "find it", "room": n} for n in range(600)]
     assert len(Suite.from_records(rows, id="id")) == 600
 

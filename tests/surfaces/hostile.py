@@ -1,4 +1,4 @@
-"""What a hostile operator tries, one attempt a line: a tool, and what it is asked.
+"""What a hostile operator tries, one attempt a line: a tool, and its arguments.
 
 Every one of these must be refused. Names in capitals are filled in by the test.
 """
@@ -146,14 +146,14 @@ def on_locks(plan: str, run: str) -> Iterator[Attempt]:
         )
         yield Attempt(f"{name} like another", "plan_run", {"like": run, "settings": wanted})
     for number, wanted in enumerate(DISGUISES):
-        told = f"disguise {number}"
-        yield Attempt(told, "plan_run", {"environment": "vault", "settings": wanted})
+        about = f"disguise {number}"
+        yield Attempt(about, "plan_run", {"environment": "vault", "settings": wanted})
         yield Attempt(
-            f"{told} in a check", "check_environment", {"environment": "vault", "settings": wanted}
+            f"{about} in a check", "check_environment", {"environment": "vault", "settings": wanted}
         )
         ((name, value),) = wanted.items()
         yield Attempt(
-            f"{told} revised", "revise_plan", {"plan": plan, "field": name, "value": value}
+            f"{about} revised", "revise_plan", {"plan": plan, "field": name, "value": value}
         )
 
 
@@ -275,8 +275,8 @@ def fuzzed(schemas: Mapping[str, Mapping[str, Any]], count: int, seed: int) -> I
         tool = chance.choice(names)
         properties = schemas[tool]["properties"]
         given = {
-            name: _some_value(chance, told)
-            for name, told in properties.items()
+            name: _some_value(chance, schema)
+            for name, schema in properties.items()
             if chance.random() < 0.6 or name in schemas[tool].get("required", ())
         }
         if tool == "wait_for_run":

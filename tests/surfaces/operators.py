@@ -32,16 +32,16 @@ class Operator:
 
     async def call(self, tool: str, **given: Any) -> dict[str, Any]:
         """An answer that is no refusal."""
-        told = await self.ask(tool, given)
-        assert not isinstance(told.get("error"), dict), told
-        return told
+        reply = await self.ask(tool, given)
+        assert not isinstance(reply.get("error"), dict), reply
+        return reply
 
     async def refused(self, tool: str, **given: Any) -> dict[str, Any]:
-        told = await self.ask(tool, given)
-        assert isinstance(told.get("error"), dict), (
-            f"{tool} {given} was not refused: {str(told)[:300]}"
+        reply = await self.ask(tool, given)
+        assert isinstance(reply.get("error"), dict), (
+            f"{tool} {given} was not refused: {str(reply)[:300]}"
         )
-        error: dict[str, Any] = told["error"]
+        error: dict[str, Any] = reply["error"]
         return error
 
     async def ask(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -83,9 +83,9 @@ class ApiOperator(Operator):
         if given.get("detail") == "full":  # an argument of tools only; the API shows everything
             given = {key: each for key, each in given.items() if key != "detail"}
         answer = await self.http.post(f"/api/{quote(name, safe='')}", json=given)
-        told: dict[str, Any] = answer.json()
-        assert answer.is_success is not isinstance(told.get("error"), dict)
-        return told
+        reply: dict[str, Any] = answer.json()
+        assert answer.is_success is not isinstance(reply.get("error"), dict)
+        return reply
 
     async def schemas(self) -> dict[str, Any]:
         names = tools_for(Role.OPERATOR)

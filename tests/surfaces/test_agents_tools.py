@@ -22,19 +22,19 @@ def owner(tmp_path, monkeypatch) -> Caller:
 def test_the_agents_sdk_gets_the_same_tools(owner):
     tools = {each.name: each for each in operator_tools(owner.folder, "coach")}
     assert set(tools) == set(tools_for(Role.OPERATOR))
-    told = asyncio.run(tools["list_environments"].on_invoke_tool(None, "{}"))  # type: ignore[arg-type]
-    assert json.loads(told)["environments"][0]["name"] == "shop"
+    output = asyncio.run(tools["list_environments"].on_invoke_tool(None, "{}"))  # type: ignore[arg-type]
+    assert json.loads(output)["environments"][0]["name"] == "shop"
     wrong = asyncio.run(tools["plan_run"].on_invoke_tool(None, "no json"))  # type: ignore[arg-type]
     assert json.loads(wrong)["error"]["type"] == "InvalidInput"
 
 
-def test_what_is_no_table_is_refused_like_any_wrong_argument(owner: Caller) -> None:
+def test_arguments_that_are_no_object_are_refused_as_invalid(owner: Caller) -> None:
     tools = {each.name: each for each in operator_tools(owner.folder, "coach")}
     for arguments in ("[1]", "7", '"x"'):
-        told = asyncio.run(tools["show_run"].on_invoke_tool(None, arguments))  # type: ignore[arg-type]
-        assert json.loads(told)["error"]["type"] == "InvalidInput"
-    told = asyncio.run(tools["list_runs"].on_invoke_tool(None, ""))  # type: ignore[arg-type]
-    assert json.loads(told)["runs"] == []
+        output = asyncio.run(tools["show_run"].on_invoke_tool(None, arguments))  # type: ignore[arg-type]
+        assert json.loads(output)["error"]["type"] == "InvalidInput"
+    output = asyncio.run(tools["list_runs"].on_invoke_tool(None, ""))  # type: ignore[arg-type]
+    assert json.loads(output)["runs"] == []
 
 
 def test_the_activity_log_names_the_operator(owner: Caller) -> None:

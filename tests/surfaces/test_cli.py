@@ -145,20 +145,22 @@ IN_THE_RUN = [
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         *AT_ONCE,
         IN_THE_RUN[0],
         *(pytest.param(*each, marks=pytest.mark.nightly) for each in IN_THE_RUN[1:]),
     ],
 )
-def test_every_mistake_is_answered_with_what_to_do(tmp_path, tiny_folder, arguments, code, said):
+def test_a_wrong_command_is_refused_with_the_remedy(
+    tmp_path, tiny_folder, arguments, code, message
+):
     for name, source in BROKEN.items():
         (tmp_path / f"{name}.py").write_text(source)
     arguments = [str(tiny_folder) if each == "MODEL" else each for each in arguments]
     done = sparring(*arguments, folder=tmp_path)
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -166,7 +168,7 @@ def test_every_mistake_is_answered_with_what_to_do(tmp_path, tiny_folder, argume
     ("arguments", "code"),
     [(["eval", "nobody.py:X"], 2), (["rollout", "list", "x"], 102), (["eval", "--cases", "x"], 2)],
 )
-def test_an_error_is_json_where_json_was_asked_for(tmp_path, arguments, code):
+def test_an_error_is_json_with_the_option_json(tmp_path, arguments, code):
     done = sparring(*arguments, "--json", folder=tmp_path)
     assert done.returncode == code
     assert json.loads(done.stdout)["error"]["exit_code"] == code

@@ -31,7 +31,7 @@ def begun(tmp_path_factory) -> Path:
     return folder
 
 
-def test_what_init_writes_passes_its_own_test(begun):
+def test_a_new_environment_passes_its_own_test(begun):
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"], cwd=begun,
         capture_output=True, text=True, check=False,
@@ -41,7 +41,7 @@ def test_what_init_writes_passes_its_own_test(begun):
 
 
 @pytest.mark.nightly
-def test_what_init_writes_is_found_and_plays(begun):
+def test_a_new_environment_is_found_and_passes_env_test(begun):
     listed = json.loads(sparring("env", "list", "--json", folder=begun).stdout)
     assert [each["name"] for each in listed["environments"]] == ["my_agent"]
     done = sparring("env", "test", "my_agent", folder=begun)
@@ -97,9 +97,9 @@ class Broken(Environment):
         call = {"type": "function_call", "call_id": "1", "name": "find"}
         call["arguments"] = '{"word": "x"}'
         shown = [call, {"type": "function_call_output", "call_id": "1", "output": "y"}]
-        asked = lambda row: [*shown, {"role": "user", "content": row["q"]}]
+        with_examples = lambda row: [*shown, {"role": "user", "content": row["q"]}]
         rows = [{"q": f"question {n}"} for n in range(400)]
-        return Suite.from_records(rows, input=asked, expected="q")
+        return Suite.from_records(rows, input=with_examples, expected="q")
 """
 
 
@@ -164,10 +164,10 @@ def test_env_show_describes_fields(begun):
 
 def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
     bell = EXAMPLES / "bell" / "bell.py"
-    said = "hello\n/new\nhello again\n/quit\n"
+    typed = "hello\n/new\nhello again\n/quit\n"
     done = sparring(
         "chat", bell, "--model", tiny_folder, "--set", "max_completion_length=16",
-        folder=EXAMPLES, input=said,
+        folder=EXAMPLES, input=typed,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "bell, not trained" in done.stdout
@@ -176,27 +176,27 @@ def test_chat_talks_to_the_agent_and_shows_its_tools(tiny_folder):
 
 @pytest.mark.nightly
 def test_chat_helps_shows_tools_and_an_example_and_leaves(begun, tiny_folder):
-    typed = "/help\n/tools\n/new\nexit\nnever asked\n"
+    typed = "/help\n/tools\n/new\nexit\nnever sent\n"
     done = sparring("chat", "my_agent", "--model", tiny_folder, folder=begun, input=typed)
     assert done.returncode == 0, done.stderr
     assert "my_agent, not trained" in done.stdout
     assert "for example: How many " in done.stdout
     assert "/tools  list the agent's tools" in done.stdout
     assert "count  Count the pieces of an item in a place." in done.stdout
-    assert "never asked" not in done.stdout
+    assert "never sent" not in done.stdout
 
 
 def test_doctor_names_what_is_there_and_never_a_key(tmp_path):
     keys = {**os.environ, "OPENAI_API_KEY": "a-secret-key", "HF_TOKEN_FILE": "/nowhere"}
     done = sparring("doctor", "--json", folder=tmp_path, env=keys)
-    told = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
+    findings = {each["what"]: each for each in json.loads(done.stdout)["findings"]}
     assert done.returncode == 0
     assert "a-secret-key" not in done.stdout
-    assert told["OPENAI_API_KEY"]["found"] == "set"
-    assert "cannot be read" in told["HF_TOKEN"]["found"]
-    assert told["torch"]["standing"] == "ok"
-    assert "CPU" in told["devices"]["found"] or "CUDA" in told["devices"]["found"]
-    assert (told["sandbox"]["standing"] == "ok") == probe().works
+    assert findings["OPENAI_API_KEY"]["found"] == "set"
+    assert "cannot be read" in findings["HF_TOKEN"]["found"]
+    assert findings["torch"]["standing"] == "ok"
+    assert "CPU" in findings["devices"]["found"] or "CUDA" in findings["devices"]["found"]
+    assert (findings["sandbox"]["standing"] == "ok") == probe().works
     shown = sparring("doctor", folder=tmp_path).stdout
     assert "sandbox" in shown
     assert "GB free" in shown
@@ -230,7 +230,7 @@ def test_a_run_whose_service_never_comes_up_fails_with_its_last_lines(tmp_path, 
 
 @pytest.mark.nightly
 @pytest.mark.skipif(not probe().works, reason=probe().why_not)
-def test_running_without_a_sandbox_is_said_in_the_report(tmp_path, tiny_folder):
+def test_a_run_without_a_sandbox_says_so_in_its_table(tmp_path, tiny_folder):
     options = ["--model", tiny_folder, "--cases", "1", "--max-completion-length", "16"]
     terminal = EXAMPLES / "terminal" / "terminal.py"
     done = sparring("eval", terminal, *options, "--set", "unsandboxed=true", folder=tmp_path)
@@ -238,7 +238,7 @@ def test_running_without_a_sandbox_is_said_in_the_report(tmp_path, tiny_folder):
     assert "without a sandbox (unsandboxed=true)" in done.stdout
 
 
-def test_a_file_that_does_not_parse_is_named_where_its_environment_is_asked_for(tmp_path):
+def test_an_environment_whose_file_does_not_parse_is_refused_with_the_line(tmp_path):
     (tmp_path / "mine.py").write_text("from sparring import Environment\nclass Mine(Environment)\n")
     done = sparring("eval", "mine", folder=tmp_path)
     assert done.returncode == 2

@@ -50,7 +50,7 @@ def options(tiny: Path, steps: int) -> list[Any]:
     return [part for name, value in given.items() for part in (f"--{name}", value)] + ["--no-prove"]
 
 
-def test_a_run_is_left_to_itself_looked_at_stopped_and_gone_on_with(tmp_path, tiny_folder):
+def test_a_detached_run_is_watched_stopped_and_resumed(tmp_path, tiny_folder):
     started = sparring("train", TALK, *options(tiny_folder, 40), "--detach", folder=tmp_path)
     run = started.stdout.strip()
     assert started.returncode == 0, started.stderr
@@ -110,16 +110,16 @@ def test_ctrl_c_asks_and_a_run_can_be_left_running(tmp_path, tiny_folder):
         start_new_session=True,
     )  # fmt: skip
     os.close(theirs)
-    said = b""
+    output = b""
     os.set_blocking(ours, False)
 
     def hears(words: bytes) -> bool:
-        nonlocal said
+        nonlocal output
         try:
-            said += os.read(ours, 1 << 16)
+            output += os.read(ours, 1 << 16)
         except (BlockingIOError, OSError):
             time.sleep(0.05)
-        return re.search(words, said) is not None
+        return re.search(words, output) is not None
 
     wait_for(lambda: hears(rb"step [1-9]\d*/400"))  # not every step is shown
     child.send_signal(signal.SIGINT)
@@ -170,7 +170,7 @@ def test_no_key_gets_into_a_file_or_onto_a_command_line(tmp_path, chat_server):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["show", "nobody"], 102, "there is no run 'nobody'"),
         (["stop", "nobody"], 102, "there is no run"),
@@ -181,12 +181,12 @@ def test_no_key_gets_into_a_file_or_onto_a_command_line(tmp_path, chat_server):
         (["nonsense"], 2, "No such command"),
     ],
 )
-def test_errors_have_one_shape_and_a_code(tmp_path, words, code, said):
+def test_errors_have_one_shape_and_a_code(tmp_path, words, code, message):
     done = sparring("run", *words, "--json", folder=tmp_path)
     assert done.returncode == code
     error = json.loads(done.stdout)["error"]
     assert error["exit_code"] == code
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 def test_a_shell_can_complete_names_of_environments_and_runs(tmp_path):
@@ -197,7 +197,7 @@ def test_a_shell_can_complete_names_of_environments_and_runs(tmp_path):
 
     def offered(*words: str) -> str:
         typed = " ".join(["sparring", *words])
-        asked = {"_SPARRING_COMPLETE": "complete_bash", "COMP_WORDS": typed}
+        completion = {"_SPARRING_COMPLETE": "complete_bash", "COMP_WORDS": typed}
         script = str(Path(sys.executable).with_name("sparring"))
         done = subprocess.run(
             [script],
@@ -205,7 +205,7 @@ def test_a_shell_can_complete_names_of_environments_and_runs(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            env={**ENVIRONMENT, **asked, "COMP_CWORD": str(len(words))},
+            env={**ENVIRONMENT, **completion, "COMP_CWORD": str(len(words))},
         )
         return done.stdout
 

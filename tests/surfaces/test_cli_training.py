@@ -33,7 +33,7 @@ def options(tiny_folder: Path, steps: int) -> list[str]:
 
 
 @pytest.mark.nightly
-def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
+def test_a_training_is_followed_stopped_and_resumed(tmp_path, tiny_folder):
     command = [*COMMAND, "train", TALK, *options(tiny_folder, 12), "--set", "beta=0.01"]
     running = subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -45,10 +45,10 @@ def test_a_training_is_followed_stopped_and_gone_on_with(tmp_path, tiny_folder):
         assert running.poll() is None, running.communicate()
         time.sleep(0.05)
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=180)
-    assert running.returncode == 103, told
-    assert "/12 · loss" in told
-    assert "sparring run resume train-file-" in told
+    _, output = running.communicate(timeout=180)
+    assert running.returncode == 103, output
+    assert "/12 · loss" in output
+    assert "sparring run resume train-file-" in output
 
     (folder,) = (tmp_path / "runs").glob("[!.]*")
     assert json.loads((folder / "spec.json").read_text())["settings"]["beta"] == 0.01

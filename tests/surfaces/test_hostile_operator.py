@@ -58,15 +58,15 @@ class Vandal(Operator):
         self.refusals = 0
 
     async def ask(self, tool: str, given: dict[str, Any]) -> dict[str, Any]:
-        told = await self.connected.ask(tool, given)
-        self.heard.append(json.dumps(told))
-        self.refusals += isinstance(told.get("error"), dict)
-        return told
+        answer = await self.connected.ask(tool, given)
+        self.heard.append(json.dumps(answer))
+        self.refusals += isinstance(answer.get("error"), dict)
+        return answer
 
     async def attempt(self, each: hostile.Attempt) -> None:
-        told = await self.ask(each.tool, dict(each.given))
-        error = told.get("error")
-        assert isinstance(error, dict), f"{each.about}: {each.tool} succeeded: {str(told)[:300]}"
+        answer = await self.ask(each.tool, dict(each.given))
+        error = answer.get("error")
+        assert isinstance(error, dict), f"{each.about}: {each.tool} succeeded: {str(answer)[:300]}"
         assert error["type"] != "Fault", f"{each.about}: {error}"
 
 
@@ -167,7 +167,7 @@ def test_no_attempt_succeeds_and_each_is_on_record(project, trained, over):
     vandal = asyncio.run(_attack(project, trained, over))
     assert vandal.refusals >= 400
     heard = "\n".join(vandal.heard)
-    assert "SECRET" not in heard, "a held-out case was told"
+    assert "SECRET" not in heard, "a held-out case was shown"
     if over != "http api":  # its callers are programs, which show every text as text
         _refuse_orders(vandal.heard)
 

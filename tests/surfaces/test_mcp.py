@@ -109,12 +109,12 @@ async def _the_story(project: Path) -> None:
         again = await coach.call("start_run", plan=short["plan"])
         assert (await coach.end_of(again["run"]))["state"] == "completed"
         assert (await coach.end_of(again["proof"]))["state"] == "completed"
-        told = (await coach.call("get_results", run=again["proof"]))["summary"]
-        assert told["verdict"] in ("better", "worse", "not shown")
-        asked = await coach.call("prove_run", run=again["run"], rollouts=1)
-        await coach.end_of(asked["run"])
-        assert (await coach.call("get_results", run=asked["run"]))["summary"]["cases"] > 20
-        compared = await coach.call("compare_runs", runs=[again["run"], asked["run"]])
+        summary = (await coach.call("get_results", run=again["proof"]))["summary"]
+        assert summary["verdict"] in ("better", "worse", "not shown")
+        second = await coach.call("prove_run", run=again["run"], rollouts=1)
+        await coach.end_of(second["run"])
+        assert (await coach.call("get_results", run=second["run"]))["summary"]["cases"] > 20
+        compared = await coach.call("compare_runs", runs=[again["run"], second["run"]])
         assert compared["differences"]
         assert history(RunFolder(project / "runs" / proof)).state is RunState.STOPPED
 
@@ -188,14 +188,14 @@ def test_the_server_says_who_it_is_and_lists_tools_by_role(project):
 
 
 @pytest.mark.parametrize("name", ["owner", "sparring", "a b", "../x", ""])
-def test_nobody_is_called_like_the_owner(project, name):
+def test_a_server_for_a_name_like_the_owners_is_refused(project, name):
     command = [sys.executable, "-m", "sparring", "mcp", "--as", name]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "cannot be the name of an operator" in done.stderr
 
 
-def test_a_client_is_told_how_to_start_it(project):
+def test_the_printed_config_starts_the_server(project):
     command = [sys.executable, "-m", "sparring", "mcp", "--print-config", "--as", "coach"]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, check=True)
     server = json.loads(done.stdout)["mcpServers"]["sparring"]

@@ -17,7 +17,7 @@ def test_the_page_of_verbs_is_current():
     assert (DOCS / "verbs.md").read_text() == verbs.page()
 
 
-def test_every_form_that_a_verb_is_said_to_have_is_there():
+def test_every_form_of_a_verb_exists():
     import typer
 
     from sparring.surfaces.cli.main import app

@@ -18,15 +18,15 @@ def ask(question: str) -> str:
 def talkative(rollout):
     """Tells all it knows of a case, whatever it says of it."""
     case = rollout.case
-    told = f"{case.input} wants {case.expected}. {ORDER}"
-    print(told)
+    reason = f"{case.input} wants {case.expected}. {ORDER}"
+    print(reason)
     if len(rollout.answer) % 3 == 0:
-        return cannot_tell(told)
-    return passed(told) if len(rollout.answer) % 2 else failed(told)
+        return cannot_tell(reason)
+    return passed(reason) if len(rollout.answer) % 2 else failed(reason)
 
 
 def _record(name):
-    """What is asked depends on which side the case falls, so that a word tells."""
+    """The input depends on the split of the case, so that a word shows it."""
     side = Splitter.of(None).side(name)
     word = "SECRET" if side is Split.HELD_OUT else "open"
     return {"id": name, "input": f"{word} {name}", "expected": word}

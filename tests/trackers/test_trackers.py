@@ -97,9 +97,7 @@ class Failing:
         raise ConnectionError("still down")
 
 
-def test_a_tracker_that_fails_in_the_middle_warns_once_and_the_run_goes_on(
-    tiny_folder, tmp_path, monkeypatch
-):
+def test_a_tracker_that_fails_warns_once_and_the_run_continues(tiny_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(room, "TRACKERS", {"failing": Failing})
     result = trainer(tiny_folder, tmp_path, report_to="failing").train()
     assert result.summary.steps == 3
@@ -140,11 +138,11 @@ class FakeMlflow:
     exceptions = SimpleNamespace(MlflowException=MlflowGone)
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.calls: list[Any] = []
         self.runs: list[str] = []
 
     def set_experiment(self, name: str) -> Any:
-        self.told.append(("experiment", name))
+        self.calls.append(("experiment", name))
         return SimpleNamespace(experiment_id="1")
 
     def get_run(self, run_id: str) -> Any:
@@ -158,16 +156,16 @@ class FakeMlflow:
         return SimpleNamespace(info=SimpleNamespace(run_id=run_id or self.runs[-1]))
 
     def log_params(self, params: Any) -> None:
-        self.told.append(("params", params))
+        self.calls.append(("params", params))
 
     def log_metrics(self, figures: Any, step: int) -> None:
-        self.told.append((step, figures))
+        self.calls.append((step, figures))
 
     def get_tracking_uri(self) -> str:
         return "file:mlruns"
 
     def end_run(self) -> None:
-        self.told.append("end")
+        self.calls.append("end")
 
 
 @pytest.fixture
@@ -177,18 +175,18 @@ def mlflow(monkeypatch: pytest.MonkeyPatch) -> FakeMlflow:
     return fake
 
 
-def test_mlflow_is_told_names_it_accepts(tmp_path, mlflow):
+def test_metrics_have_names_that_mlflow_accepts(tmp_path, mlflow):
     made = Trackers(("mlflow",), tracked(tmp_path))
     made.log(3, {"pass_rate/a b": 0.5, "name": "text", "flag": True})
     made.finish()
-    assert mlflow.told[-2:] == [(3, {"pass_rate/a_b": 0.5}), "end"]
+    assert mlflow.calls[-2:] == [(3, {"pass_rate/a_b": 0.5}), "end"]
     assert made.links() == {"mlflow": "file:mlruns: p, run id-0"}
 
 
 def test_a_resumed_run_continues_its_mlflow_run_with_the_parameters_it_has(tmp_path, mlflow):
     links = [Trackers(("mlflow",), tracked(tmp_path)).links() for _ in range(2)]
     assert links[0] == links[1]
-    assert [each for each in mlflow.told if each[0] == "params"] == [("params", {})]
+    assert [each for each in mlflow.calls if each[0] == "params"] == [("params", {})]
 
 
 def test_an_mlflow_run_that_is_gone_is_replaced(tmp_path, mlflow):

@@ -84,7 +84,7 @@ class NewLines:
     def __call__(self, beat: Beat) -> list[str]:
         if beat.get("pid") != self._process:  # a new attempt repeats the messages
             self._process, self._shown = beat.get("pid"), 0
-        messages = list(beat["said"])
+        messages = list(beat["messages"])
         lines, self._shown = messages[self._shown :], len(messages)
         if beat["step"] != self._step:
             self._step = beat["step"]

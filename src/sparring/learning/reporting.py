@@ -313,7 +313,7 @@ class Reporter:
             "step": 0,
             "steps": plan.steps,
             "metrics": {},
-            "said": [f"run {folder.id}: {plan}", *plan.notes],
+            "messages": [f"run {folder.id}: {plan}", *plan.notes],
         }
         self._validation_seconds = 0.0
         self._durations: deque[float] = deque(maxlen=_RECENT_STEPS)
@@ -331,7 +331,7 @@ class Reporter:
 
     def say(self, line: str) -> None:
         """Append a message to the heartbeat, and report progress."""
-        self._heartbeat["said"].append(line)
+        self._heartbeat["messages"].append(line)
         self._on_progress(self._heartbeat)
 
     def step(self, step: int, row: Mapping[str, Any]) -> None:

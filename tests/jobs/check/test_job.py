@@ -137,7 +137,9 @@ def test_a_check_that_is_stopped_says_what_it_has_seen(
 
 
 @pytest.mark.nightly
-def test_what_cannot_move_is_named_beside_learnable(tmp_path: Path, tiny_folder: Path) -> None:
+def test_a_learnable_verdict_names_measures_that_already_pass(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
     summary = checked(tmp_path, tiny_folder, "Halfway")
     assert summary["why"].endswith("but anything already passes (64 of 64 rollouts)")
     assert summary["cases"][0]["question"].startswith("question ")
@@ -196,13 +198,15 @@ def test_a_healthy_check_says_what_training_would_take(tmp_path: Path, tiny_fold
     assert [each["rollouts"] for each in summary["cases"]] == [8] * 8
 
 
-def test_a_check_that_is_asked_to_stop_stops(tmp_path: Path, tiny_folder: Path) -> None:
-    asked = tmp_path / "Healthy" / "stop.json"
+def test_a_check_stops_on_request_and_reports_what_it_played(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    stop_file = tmp_path / "Healthy" / "stop.json"
 
     class Asking(Heartbeat):
         def note(self, doing: str, step: int | None = None) -> None:
             if doing == "playing":
-                asked.write_text("{}")
+                stop_file.write_text("{}")
             super().note(doing, step)
 
     with pytest.raises(asyncio.CancelledError):
@@ -211,7 +215,7 @@ def test_a_check_that_is_asked_to_stop_stops(tmp_path: Path, tiny_folder: Path) 
 
 
 @pytest.mark.timeout(180)
-def test_a_server_that_hangs_and_one_that_breaks_are_said_and_in_time(
+def test_models_whose_servers_hang_or_fail_are_reported_within_their_time(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second is a real model behind its server, which is refused and broken now and then."""

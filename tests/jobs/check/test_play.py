@@ -172,7 +172,7 @@ def test_a_learner_that_exceeds_its_time_keeps_what_it_played(
     assert learner.rollouts == len(play.learner) < 12
 
 
-def test_rollouts_without_a_verdict_are_unscored_and_said(
+def test_rollouts_without_a_verdict_are_unscored_and_counted_in_the_message(
     folder: RunFolder, codecs: dict[str, ChatCodec]
 ) -> None:
     def no_idea(_: Rollout) -> Verdict:

@@ -151,7 +151,7 @@ def test_where_nothing_was_scored_because_no_measure_counts_it_says_so(runner: R
         runner.run("Weightless", given())
 
 
-def test_a_server_that_refuses_is_asked_once_and_no_rollout_is_played(
+def test_a_server_that_refuses_gets_one_request_and_no_rollout_is_played(
     runner: Runner, chat_server: ChatServer
 ) -> None:
     chat_server.answer = lambda _: (401, {"error": {"message": "no such key"}})

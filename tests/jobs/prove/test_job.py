@@ -1,4 +1,4 @@
-"""From check to proof, on the tiny model: through the command line, killed and gone on with."""
+"""From check to proof, on the tiny model: through the command line, killed and resumed."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_training_ends_with_its_proof(place: Path, trained: dict[str, Any]) ->
     assert proof["proofs_on_these_cases"] == 1
 
 
-def test_unless_it_is_better_the_command_says_110_and_each_proof_is_counted(
+def test_a_proof_that_is_not_better_exits_with_110_and_is_counted(
     place: Path, trained: dict[str, Any]
 ) -> None:
     done = sparring(place, "prove", trained["run"], "--rollouts", 1, "--json")
@@ -73,9 +73,7 @@ def test_unless_it_is_better_the_command_says_110_and_each_proof_is_counted(
 
 
 @pytest.mark.nightly
-def test_a_proof_that_is_killed_goes_on_and_ends_alike(
-    place: Path, trained: dict[str, Any]
-) -> None:
+def test_a_killed_proof_resumes_to_the_same_result(place: Path, trained: dict[str, Any]) -> None:
     one = sparring(place, "prove", trained["run"], "--rollouts", 8, "--json")
     whole = json.loads(one.stdout)
     started = sparring(place, "prove", trained["run"], "--rollouts", 8, "--detach", "--json")
@@ -117,7 +115,7 @@ def test_runs_are_compared_case_by_case(place: Path, trained: dict[str, Any]) ->
 
 
 @pytest.mark.nightly
-def test_the_proof_of_a_training_that_is_stopped_waits_for_it_to_go_on(
+def test_the_proof_of_a_stopped_training_waits_until_it_is_resumed(
     place: Path, tiny_folder: Path
 ) -> None:
     options = ("--model", tiny_folder, "--max-completion-length", 24, "--save-steps", 1)
@@ -125,8 +123,8 @@ def test_the_proof_of_a_training_that_is_stopped_waits_for_it_to_go_on(
         place, "train", HEALTHY, "--max-steps", 30, "--validation-cases", 0, *options,
         "--detach", "--json",
     )  # fmt: skip
-    told = json.loads(started.stdout)
-    training, proof = (RunFolder(place / "runs" / told[name]) for name in ("run", "proof"))
+    answer = json.loads(started.stdout)
+    training, proof = (RunFolder(place / "runs" / answer[name]) for name in ("run", "proof"))
     owner = Caller(Role.OWNER, place / "runs", folder=place)
     assert run_status(RunQuery(run=proof.id), owner).state is RunState.QUEUED
     wait_for(lambda: list(training.checkpoints.glob("step-*/manifest.json")))

@@ -46,10 +46,12 @@ def rewards_by_folder(project: Path, place: Path, log: Path) -> list[float]:
         )  # fmt: skip
     rewards = []
     for case, line in zip(cases, done.stdout.splitlines(), strict=True):
-        said = json.loads(line)
-        calls = [tool_call(each["tool"], **json.loads(each["arguments"])) for each in said["calls"]]
+        replies = json.loads(line)
+        calls = [
+            tool_call(each["tool"], **json.loads(each["arguments"])) for each in replies["calls"]
+        ]
         played = rollout(
-            answer=said["answer"], expected=case.expected, fields=case.fields, tool_calls=calls
+            answer=replies["answer"], expected=case.expected, fields=case.fields, tool_calls=calls
         )
         rewards.append(asyncio.run(task.measures.judge(played)).reward or 0.0)
     return rewards

@@ -1,4 +1,4 @@
-"""A shipment opens the checkpoint it was told to, an intact one, and keeps it when resumed."""
+"""A shipment opens the named checkpoint, if it is intact, and keeps it when resumed."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_the_named_checkpoint_is_kept_when_the_shipment_is_resumed(
     assert choose_checkpoint(*shipment(training, tiny_folder, "step-4")).path.name == "step-2"
 
 
-def test_an_unknown_one_is_refused_with_those_there_are(
+def test_an_unknown_checkpoint_is_refused_with_the_known_ones(
     training: RunFolder, tiny_folder: Path
 ) -> None:
     with pytest.raises(InvalidInput, match="has no checkpoint step-9; there are step-2, step-4"):
         choose_checkpoint(*shipment(training, tiny_folder, "step-9"))
 
 
-def test_a_damaged_one_is_refused(training: RunFolder, tiny_folder: Path) -> None:
+def test_a_damaged_checkpoint_is_refused(training: RunFolder, tiny_folder: Path) -> None:
     folder, spec = shipment(training, tiny_folder, "step-4")
     chosen = choose_checkpoint(folder, spec)
     assert open_checkpoint(chosen, spec, None, AGENT).is_adapter

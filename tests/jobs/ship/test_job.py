@@ -39,7 +39,7 @@ def delivered(proved: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[st
     return shipped(new_shipment(proved, "0001", spec))
 
 
-def test_a_proved_model_is_handed_over_with_its_improvement(
+def test_a_proved_model_is_shipped_with_its_improvement(
     delivered: dict[str, Any], proved: Path
 ) -> None:
     assert read_json(proved / PROOF / "report" / "summary.json")["verdict"] == "better"
@@ -75,7 +75,7 @@ def test_the_folder_is_complete_and_names_no_place_on_this_machine(
     assert not list(place.parent.glob(".*"))
 
 
-def test_the_agent_is_handed_over_as_it_was_trained(delivered: dict[str, Any]) -> None:
+def test_agent_json_has_the_agent_as_it_was_trained(delivered: dict[str, Any]) -> None:
     content = json.loads((Path(delivered["to"]) / "agent.json").read_text())
     (agent,) = content["agents"]
     assert agent["instructions"] == "Let them in."
@@ -170,7 +170,7 @@ def attempt(folder: RunFolder, spec: ShipSpec, stage: str) -> None:
 
 
 @pytest.mark.nightly
-def test_killed_at_every_stage_it_resumes_and_never_leaves_a_folder_that_looks_complete(
+def test_a_shipment_killed_at_any_stage_resumes_and_leaves_no_partial_folder(
     proved: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / "out" / "porter"
@@ -227,7 +227,7 @@ def test_a_suite_without_enough_validation_cases_is_shipped(
 # ---------------------------------------------------------------------- refusals
 
 
-def test_a_faulty_artefact_is_named_and_nothing_is_handed_over(
+def test_a_faulty_artefact_is_named_and_no_folder_is_written(
     proved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose(*_: Any, **__: Any) -> dict[str, Any]:

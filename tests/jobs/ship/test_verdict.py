@@ -41,9 +41,9 @@ def rows(**likeness: str) -> dict[str, ArtefactRow]:
 def test_without_a_comparison_the_first_gguf_file_or_the_merged_model_plays(
     made: list[Artefact],
 ) -> None:
-    told = rows(f16="equal", q8="equal", q4="equal")
-    assert choose(made, told, is_compared=False).name == "gguf f16"
-    assert choose(made[:1], told, is_compared=True).name == "merged"
+    by_name = rows(f16="equal", q8="equal", q4="equal")
+    assert choose(made, by_name, is_compared=False).name == "gguf f16"
+    assert choose(made[:1], by_name, is_compared=True).name == "merged"
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,10 @@ def test_a_comparison_chooses_the_smallest_that_is_as_good(
 
 
 def test_a_file_that_is_warned_about_is_not_chosen(made: list[Artefact]) -> None:
-    told = rows(f16="equal", q8="equal", q4="equal")
+    by_name = rows(f16="equal", q8="equal", q4="equal")
     warned = {"warning": "it may have undone part of the training"}
-    told["gguf q4_k_m"] = told["gguf q4_k_m"].model_copy(update=warned)
-    assert choose(made, told, is_compared=True).name == "gguf q8_0"
+    by_name["gguf q4_k_m"] = by_name["gguf q4_k_m"].model_copy(update=warned)
+    assert choose(made, by_name, is_compared=True).name == "gguf q8_0"
 
 
 def held_out(likeness: str, is_improved: bool, missing: str = "") -> HeldOutRow:
@@ -86,8 +86,8 @@ def held_out(likeness: str, is_improved: bool, missing: str = "") -> HeldOutRow:
 def test_only_an_artefact_that_plays_worse_is_at_fault(
     made: list[Artefact], likeness: str, is_improved: bool, is_fine: bool
 ) -> None:
-    told = rows(f16="equal", q8="equal", q4="equal")
-    found = verdict_of(told, made[1], held_out(likeness, is_improved))
+    by_name = rows(f16="equal", q8="equal", q4="equal")
+    found = verdict_of(by_name, made[1], held_out(likeness, is_improved))
     assert found.comparison == "gguf f16 on held-out cases: s; compared with the base, b"
     assert found.is_fine is is_fine
     assert found.problem == ("" if is_fine else "gguf f16 on held-out cases: s")
@@ -96,28 +96,28 @@ def test_only_an_artefact_that_plays_worse_is_at_fault(
 def test_without_held_out_cases_validation_is_compared_and_without_both_nothing(
     made: list[Artefact],
 ) -> None:
-    told = rows(f16="worse", q8="equal", q4="equal")
-    assert verdict_of(told, made[1], None).problem == "gguf f16 on validation cases: s"
-    assert "no case was played" in verdict_of(told, made[0], None).comparison
+    by_name = rows(f16="worse", q8="equal", q4="equal")
+    assert verdict_of(by_name, made[1], None).problem == "gguf f16 on validation cases: s"
+    assert "no case was played" in verdict_of(by_name, made[0], None).comparison
 
 
 def test_a_server_that_plays_worse_is_named(made: list[Artefact]) -> None:
-    told = rows(f16="equal", q8="equal", q4="equal")
+    by_name = rows(f16="equal", q8="equal", q4="equal")
     played = {"likeness": "worse", "sentence": "worse by 0.4"}
-    told["merged"] = complete(ArtefactRow, {"servers": {"vLLM": played}})
-    found = verdict_of(told, made[1], held_out("equal", True))
+    by_name["merged"] = complete(ArtefactRow, {"servers": {"vLLM": played}})
+    found = verdict_of(by_name, made[1], held_out("equal", True))
     assert not found.is_fine
     assert found.problem == "merged on vLLM, validation cases: worse by 0.4"
 
 
 def test_where_many_cases_were_not_scored_the_shipment_is_not_fine(made: list[Artefact]) -> None:
-    told = rows(f16="equal", q8="equal", q4="equal")
+    by_name = rows(f16="equal", q8="equal", q4="equal")
     missing = "20 of 40 cases could not be scored on both sides"
     found = held_out("cannot tell", True, missing)
-    assert verdict_of(told, made[1], found).problem == f"gguf f16 on held-out cases: {missing}"
+    assert verdict_of(by_name, made[1], found).problem == f"gguf f16 on held-out cases: {missing}"
     played = {"likeness": "cannot tell", "sentence": "s", "missing": missing}
-    told[made[1].name] = complete(ArtefactRow, {"validation": played})
-    assert not verdict_of(told, made[1], None).is_fine
+    by_name[made[1].name] = complete(ArtefactRow, {"validation": played})
+    assert not verdict_of(by_name, made[1], None).is_fine
 
 
 def test_the_headline_tells_what_was_written() -> None:

@@ -71,11 +71,11 @@ def test_a_process_that_reads_the_folder_alone_makes_the_proved_prompts(
 
 def test_agent_json_holds_the_examples_as_chat_messages(delivered: dict[str, Any]) -> None:
     content = json.loads((Path(delivered["to"]) / AGENT).read_text())
-    asked, called, told, answered = content["examples"]
-    assert (asked["content"], answered["content"]) == ("hello Zoe", "done")
+    requests, called, message, answered = content["examples"]
+    assert (requests["content"], answered["content"]) == ("hello Zoe", "done")
     assert called["tool_calls"][0]["function"] == {"name": "ring", "arguments": "{}"}
-    assert told["content"] == "ding dong, come in"
-    assert told["tool_call_id"] == called["tool_calls"][0]["id"]
+    assert message["content"] == "ding dong, come in"
+    assert message["tool_call_id"] == called["tool_calls"][0]["id"]
     assert content["agents"][0]["name"] == "porter"
 
 

@@ -62,7 +62,7 @@ def test_a_run_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
 
 
 @pytest.mark.nightly
-def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path):
+def test_a_run_resumed_in_a_later_epoch_keeps_the_order_of_cases(tiny_folder, tmp_path):
     given = {"max_steps": 16, "suite": questions(32)}  # six steps an epoch
     whole = trainer(tiny_folder, tmp_path, run="whole", **given).train()
     stopped_after(trainer(tiny_folder, tmp_path, run="part", **given), 8)
@@ -71,7 +71,7 @@ def test_going_on_in_a_later_epoch_goes_on_with_its_order(tiny_folder, tmp_path)
     assert weights_digest(rest) == weights_digest(whole)
 
 
-def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
+def test_steps_repeated_after_a_crash_are_in_the_history_once(tiny_folder, tmp_path):
     made = trainer(tiny_folder, tmp_path, run="r", max_steps=4, save_steps=2)
 
     def crash(step: int, row: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ def test_steps_that_were_lost_in_a_crash_are_told_once(tiny_folder, tmp_path):
     assert len(ids) == len(set(ids)) == 4 * 16
 
 
-def test_a_finished_run_is_handed_back_without_training_again(tiny_folder, tmp_path):
+def test_training_a_completed_run_returns_its_weights_unchanged(tiny_folder, tmp_path):
     first = trainer(tiny_folder, tmp_path, run="r").train()
     again = trainer(tiny_folder, tmp_path, run="r").train()
     assert weights_digest(again) == weights_digest(first)
@@ -123,8 +123,8 @@ def test_a_run_whose_first_step_cannot_be_scored_fails_with_the_cause(tiny_folde
 
 def test_a_run_says_once_why_prompts_are_not_shared(tiny_folder, tmp_path):
     result = trainer(tiny_folder, tmp_path, gradient_checkpointing=True, max_steps=2).train()
-    said = [event.get("message", "") for event in read_lines(result.folder.events)]
-    assert sum("gradient checkpointing" in each for each in said) == 1
+    messages = [event.get("message", "") for event in read_lines(result.folder.events)]
+    assert sum("gradient checkpointing" in each for each in messages) == 1
 
 
 @pytest.mark.parametrize(("logging_steps", "steps"), [(2, [2, 3]), (10, [3])])

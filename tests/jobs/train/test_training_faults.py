@@ -30,32 +30,36 @@ def nursery(warm_folder: Path, runs: Path, scenario: str) -> Any:
 
 
 @pytest.mark.nightly
-def test_killed_after_a_warm_start_and_in_the_middle_of_a_save(warm_folder, tmp_path):
+def test_a_training_killed_in_a_warm_start_or_a_save_ends_with_the_same_weights(
+    warm_folder, tmp_path
+):
     shown = nursery(warm_folder, tmp_path, "few saves")
     assert len(shown["ended"]) == 3
     assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
 
 
 @pytest.mark.nightly
-def test_killed_at_each_point_of_a_warm_start_and_of_a_save(warm_folder, tmp_path):
+def test_a_training_killed_at_each_point_of_a_save_ends_with_the_same_weights(
+    warm_folder, tmp_path
+):
     shown = nursery(warm_folder, tmp_path, "saves")
     assert len(shown["ended"]) == 8
     assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
 
 
 @pytest.mark.nightly
-def test_killed_at_twenty_random_times(warm_folder, tmp_path):
+def test_a_training_killed_twenty_times_ends_with_the_same_weights(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "random")
     assert shown["ended"].pop("kills") >= 20
     assert set(shown["ended"].values()) == {shown["undisturbed"]}, shown
 
 
 @pytest.mark.nightly
-def test_terminated_it_saves_at_the_next_boundary_and_goes_on_exactly(warm_folder, tmp_path):
+def test_sigterm_saves_at_the_next_boundary_and_resuming_is_exact(warm_folder, tmp_path):
     shown = nursery(warm_folder, tmp_path, "terminate")
     ended = shown["ended"]
     assert ended["exit"] == 0
-    assert ended["told"] == "stopped"
+    assert ended["event"] == "stopped"
     assert ended["saved"]
     assert ended["before_the_end"]
     assert ended["digest"] == shown["undisturbed"]

@@ -24,13 +24,13 @@ from tests.training import even, questions, trainer, weights_digest
 FEW = {"num_train_epochs": 1, "learning_rate": 1e-3}
 
 
-def test_it_ends_in_checkpoint_step_0_and_is_told(tiny_folder, tmp_path):
+def test_a_warm_start_ends_with_checkpoint_step_0_and_a_message(tiny_folder, tmp_path):
     result = porter(tiny_folder, tmp_path, warm_start=FEW, max_steps=1).train()
     manifest = json.loads((result.folder.checkpoints / "step-0" / "manifest.json").read_text())
     assert manifest["warm_start"]["demonstrations"] == 64
     assert manifest["warm_start"]["last_loss"] < manifest["warm_start"]["first_loss"]
-    said = [event.get("message", "") for event in read_lines(result.folder.events)]
-    assert "warm start: learning from 64 demonstrations" in said
+    messages = [event.get("message", "") for event in read_lines(result.folder.events)]
+    assert "warm start: learning from 64 demonstrations" in messages
 
 
 @pytest.mark.parametrize(
@@ -56,9 +56,7 @@ def test_the_kl_is_measured_from_the_warm_start(tiny_folder, tmp_path, settings)
         pytest.param({"lora": {"r": 4}}, id="lora"),
     ],
 )
-def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(
-    tiny_folder, tmp_path, how
-):
+def test_a_resumed_run_does_not_repeat_its_warm_start(tiny_folder, tmp_path, how):
     settings = {
         "warm_start": FEW, "max_steps": 4, "save_steps": 2, "beta": 0.1, "measures": [even],
         **how,
@@ -68,8 +66,8 @@ def test_a_run_that_goes_on_starts_from_step_0_without_learning_it_again(
     made.engine.add_callback(_stop_after(made, 2))
     made.train()
     again = porter(tiny_folder, tmp_path, run="cut", **settings).train()
-    said = [event.get("message", "") for event in read_lines(again.folder.events)]
-    assert sum("learning from" in each for each in said) == 1
+    messages = [event.get("message", "") for event in read_lines(again.folder.events)]
+    assert sum("learning from" in each for each in messages) == 1
     assert weights_digest(whole) == weights_digest(again)
     assert weights_digest(whole) != digest_of(whole.folder.checkpoints / "step-0")
 
@@ -90,7 +88,7 @@ def _stop_after(made, step):
     return Stop()
 
 
-def test_demonstrations_that_fail_are_left_out_and_said(tiny_folder, tmp_path):
+def test_demonstrations_that_fail_are_left_out_with_a_message(tiny_folder, tmp_path):
     lines = DEMONSTRATIONS.read_text().splitlines()[:4]
     wrong = json.loads(lines[0])
     wrong["messages"][-1]["content"] = "no"
@@ -98,8 +96,8 @@ def test_demonstrations_that_fail_are_left_out_and_said(tiny_folder, tmp_path):
     path.write_text("\n".join([*lines[1:], json.dumps(wrong)]))
     warm = {**FEW, "source": str(path)}
     result = porter(tiny_folder, tmp_path, warm_start=warm, max_steps=1).train()
-    said = [event.get("message", "") for event in read_lines(result.folder.events)]
-    assert "warm start: demonstrations left out: 1 (said 'no', not done)" in said
+    messages = [event.get("message", "") for event in read_lines(result.folder.events)]
+    assert "warm start: demonstrations left out: 1 (answered 'no', not done)" in messages
 
 
 def test_demonstrations_that_nobody_can_judge_are_not_trusted(tiny_folder, tmp_path):
@@ -146,10 +144,10 @@ def test_passing_rollouts_of_another_run_are_demonstrations(tiny_folder, tmp_pat
 def a_teacher(request):
     """Knows the bell: rings, then says so."""
     has_rung = any(message["role"] == "tool" for message in request["messages"])
-    said = (
+    reply = (
         completion("done") if has_rung else completion(calls=[{"name": "ring", "arguments": "{}"}])
     )
-    return 200, said
+    return 200, reply
 
 
 def test_a_larger_model_behind_an_endpoint_is_a_teacher(tiny_folder, tmp_path):

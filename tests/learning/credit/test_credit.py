@@ -115,7 +115,7 @@ class EveryOther:
         return [Credit(advantages=array("f", each)) for each in ones]
 
 
-def test_what_several_rules_give_a_token_adds_up() -> None:
+def test_the_advantages_of_several_rules_add_up() -> None:
     mine = [group(rollout(1.0, 3), rollout(0.0, 3))]
     rules = [GroupRelative(SETTINGS), EveryOther()]
     alone = streams_of(rules[:1], mine, Pair(0))[0].advantages[0]

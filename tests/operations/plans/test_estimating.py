@@ -162,7 +162,7 @@ def test_the_time_is_estimated_from_the_newest_check_or_training(operator: Calle
 @pytest.mark.parametrize(
     ("steps", "model", "hours"), [(10, None, 0.15), (20, None, None), (10, "other", None)]
 )
-def test_a_training_is_expected_to_take_what_a_check_of_the_same_plan_has_said(
+def test_a_training_is_expected_to_take_what_a_check_of_the_same_plan_estimated(
     owner: Caller, steps: int, model: str | None, hours: float | None
 ) -> None:
     run = RunFolder(owner.runs / "check-shop-1")

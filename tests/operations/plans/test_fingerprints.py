@@ -57,7 +57,7 @@ def test_data_of_the_same_size_and_time_but_changed_is_found(owner: Caller) -> N
     assert changed(owner, rewrite) == {"cases.jsonl"}
 
 
-def test_what_does_not_belong_to_the_environment_changes_nothing(owner: Caller) -> None:
+def test_files_that_do_not_belong_to_the_environment_are_not_compared(owner: Caller) -> None:
     def write() -> None:
         for name in (".git/x", "runs/r/y.json", "node_modules/z.js", "__pycache__/a.bin"):
             (owner.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +90,7 @@ def test_weights_in_a_folder_are_compared(owner: Caller) -> None:
     assert changed(owner, lambda: (weights / "more").write_text("2")) == {".weights"}
 
 
-def test_very_much_data_is_one_fingerprint_that_still_sees_each_file(
+def test_many_data_files_share_a_fingerprint_that_notices_each_change(
     owner: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_LISTED", 3)

@@ -73,7 +73,7 @@ def test_a_plan_says_what_would_be_and_starts_nothing(operator):
     assert not [each for each in operator.runs.iterdir() if each.name != ".sparring"]
 
 
-def test_a_plan_starts_exactly_what_it_said(operator):
+def test_a_plan_starts_a_run_with_exactly_its_settings(operator):
     plan = planned(operator, settings={"temperature": 0.9, "max_steps": 7})
     run = started(plan, operator)
     spec = spec_of(operator, run.run)
@@ -116,7 +116,7 @@ def test_a_plan_without_its_proof(operator):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "reason"),
     [
         ("source", "file .*shop.py"),
         ("an imported module", "file .*prices.py"),
@@ -126,7 +126,7 @@ def test_a_plan_without_its_proof(operator):
         ("the budget", "budget.hours"),
     ],
 )
-def test_a_plan_is_refused_after_any_change(operator, what, told):
+def test_a_plan_is_refused_after_any_change(operator, what, reason):
     edit_project(
         operator, "[settings]", "[environment.shop.config]\nstock = 'stock.txt'\n[settings]"
     )
@@ -144,7 +144,7 @@ def test_a_plan_is_refused_after_any_change(operator, what, told):
         edit_project(operator, "[settings]", "[settings]\ntemperature = 0.7")
     else:
         edit_project(operator, "steps = 50", "steps = 50\nhours = 2")
-    with pytest.raises(PlanRefused, match=f"(?s)is out of date.*({told})"):
+    with pytest.raises(PlanRefused, match=f"(?s)is out of date.*({reason})"):
         started(plan, operator)
 
 
@@ -206,7 +206,7 @@ def test_a_run_like_another_takes_its_settings_over(operator):
         plan_run(PlanRun(), operator)
 
 
-def test_a_run_goes_on_only_under_the_limits_of_today(operator):
+def test_a_planned_run_resumes_only_within_todays_budget_and_locks(operator):
     run = started(planned(operator, settings={"temperature": 0.9, "max_steps": 40}), operator).run
     append_state(RunFolder(operator.runs / run), RunState.STOPPED, author="test")
     edit_project(operator, "steps = 50", "steps = 30")

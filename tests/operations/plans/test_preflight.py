@@ -61,7 +61,7 @@ def started(plan: Plan, caller: Caller) -> Started:
     return start_planned(PlanQuery(plan=plan.plan), caller)
 
 
-def test_a_run_that_lacks_nothing_is_told_nothing(owner: Caller) -> None:
+def test_a_machine_that_meets_all_requirements_gets_an_empty_list(owner: Caller) -> None:
     """A package of another version than the tested one is no lack."""
     assert lacking(owner) == {}
 
@@ -128,7 +128,7 @@ def test_slurm_is_missed_where_jobs_cannot_be_submitted(
     assert lacking(owner, launcher="slurm") == {}
 
 
-def test_all_that_is_missing_is_told_at_once_and_refused_at_the_start(
+def test_a_plan_lists_all_missing_requirements_and_its_start_is_refused(
     operator: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = {"torch", "trl"}

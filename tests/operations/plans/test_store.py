@@ -106,15 +106,15 @@ def test_a_digest_does_not_depend_on_the_order_of_names(table: dict[str, Any]) -
 def test_a_plan_that_somebody_rewrote_is_no_plan(operator: Caller) -> None:
     plan = planned(operator)
     place = operator.runs / ".sparring" / "plans" / "coach" / f"{plan.plan}.json"
-    told = json.loads(place.read_text())
-    told["resolved"]["spec"]["settings"]["max_steps"] = 5000
-    write_json(place, told)
+    content = json.loads(place.read_text())
+    content["resolved"]["spec"]["settings"]["max_steps"] = 5000
+    write_json(place, content)
     with pytest.raises(PlanRefused, match="was changed on disk"):
         started(plan, operator)
 
 
 @pytest.mark.parametrize("name", ["plan-1", "../x", "plan-" + "0" * 16 + "-000000", "", "/etc"])
-def test_what_is_no_plan_is_refused(operator: Caller, name: str) -> None:
+def test_a_name_that_is_no_plan_is_refused(operator: Caller, name: str) -> None:
     with pytest.raises(PlanRefused, match="there is no plan"):
         start_planned(PlanQuery(plan=name), operator)
 

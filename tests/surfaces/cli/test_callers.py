@@ -24,7 +24,7 @@ def test_the_caller_is_the_owner_of_the_project_in_the_current_folder(owner: Cal
     assert callers.owner("elsewhere").runs == Path("elsewhere")
 
 
-def test_who_only_reads_starts_nothing_in_a_folder_of_somebody_else(owner: Caller) -> None:
+def test_a_reader_starts_no_supervisor_in_a_foreign_folder(owner: Caller) -> None:
     assert callers.reader().can_supervise
     assert callers.reader(str(owner.runs)).can_supervise  # the project's own, named
     assert not callers.reader("elsewhere").can_supervise

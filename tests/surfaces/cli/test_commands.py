@@ -52,15 +52,15 @@ def test_a_new_field_of_a_request_is_on_every_surface(monkeypatch: pytest.Monkey
     monkeypatch.setitem(REGISTRY, longer.name, longer)
     option = options_of(command_of(starting._starts(longer)))["--watermark"]
     assert (option.help, option.default) == ("Text that every model card carries.", "none")
-    told = "text that every model card carries"
-    assert Tool(longer).input_schema()["properties"]["watermark"]["description"] == told
+    text = "text that every model card carries"
+    assert Tool(longer).input_schema()["properties"]["watermark"]["description"] == text
     schemas = openapi.document()["components"]["schemas"]
-    assert schemas["LongerShip"]["properties"]["watermark"]["description"] == told
-    assert f"| `watermark` | `--watermark` | {told} |" in verbs.page()
-    asked: list[Any] = []
-    noting = replace(longer, run=lambda request, _: asked.append(request) or request)
+    assert schemas["LongerShip"]["properties"]["watermark"]["description"] == text
+    assert f"| `watermark` | `--watermark` | {text} |" in verbs.page()
+    requests: list[Any] = []
+    noting = replace(longer, run=lambda request, _: requests.append(request) or request)
     noting.ask({"run": "mine", "watermark": "ours"}, Caller(Role.OWNER, Path("nowhere")))
-    assert asked[0].watermark == "ours"
+    assert requests[0].watermark == "ours"
 
 
 class Request(Frozen):

@@ -44,7 +44,7 @@ def running(owner: Caller) -> RunFolder:
     append_state(folder, RunState.QUEUED, author="test")
     for state in (RunState.STARTING, RunState.RUNNING):
         append_state(folder, state, author="supervisor", epoch=1)
-    beat = {"pid": 1, "step": 3, "steps": 9, "tokens_drawn": 5, "said": []}
+    beat = {"pid": 1, "step": 3, "steps": 9, "tokens_drawn": 5, "messages": []}
     write_json(folder.heartbeat, beat | {"metrics": {"loss": 0.5}})
     write_json(folder.rank_heartbeat(0), {"doing": "updating"})
     return folder
@@ -98,7 +98,7 @@ def test_a_completed_training_is_shown_with_its_proof(
     assert shown.index("last step") < shown.index("not shown: ")
 
 
-def test_progress_is_told_on_standard_error_line_by_line(
+def test_progress_is_printed_on_standard_error(
     owner: Caller,
     running: RunFolder,
     monkeypatch: pytest.MonkeyPatch,
@@ -165,8 +165,8 @@ def test_at_a_terminal_ctrl_c_asks_and_loses_no_work(
 def test_a_failure_has_the_runs_error_and_code_and_a_guards_is_not_to_be_resumed(
     owner: Caller, running: RunFolder
 ) -> None:
-    told = {"message": "collapsed\x1b", "exit_code": 104, "error": "GuardStop"}
-    ended(running, RunState.FAILED, **told)()
+    details = {"message": "collapsed\x1b", "exit_code": 104, "error": "GuardStop"}
+    ended(running, RunState.FAILED, **details)()
     with pytest.raises(RunFailed) as raised:
         follow(Started(run=NEW, folder=""), owner, as_json=False)
     assert (raised.value.name, raised.value.exit_code) == ("GuardStop", 104)
@@ -184,7 +184,7 @@ def test_a_failure_has_the_runs_error_and_code_and_a_guards_is_not_to_be_resumed
         ("ZeroDivisionError", True),
     ],
 )
-def test_only_a_run_that_may_end_otherwise_is_told_how_to_resume(
+def test_only_a_run_that_may_end_otherwise_has_a_resume_hint(
     owner: Caller, running: RunFolder, error: str, is_resumed: bool
 ) -> None:
     ended(running, RunState.FAILED, message="no", error=error)()
@@ -203,7 +203,7 @@ def test_a_proof_that_fails_does_not_fail_the_training(
     assert "no proof: " in printed.err
 
 
-def test_a_restart_is_told_with_its_cause(
+def test_a_restart_is_printed_with_its_cause(
     owner: Caller,
     running: RunFolder,
     monkeypatch: pytest.MonkeyPatch,
@@ -212,8 +212,8 @@ def test_a_restart_is_told_with_its_cause(
     monkeypatch.setattr(sys, "stdin", io.StringIO())
 
     def restart() -> None:
-        told = {"epoch": 1, "attempt": 1, "cause": "killed", "message": "rank 1"}
-        append_event(running, "restart", author="supervisor", **told)
+        details = {"epoch": 1, "attempt": 1, "cause": "killed", "message": "rank 1"}
+        append_event(running, "restart", author="supervisor", **details)
         append_state(running, RunState.STARTING, author="supervisor", epoch=1)
 
     Keyboard(monkeypatch, restart, ctrl_c)
@@ -230,11 +230,18 @@ def test_a_resumed_run_does_not_repeat_the_lines_of_its_earlier_attempt(
 ) -> None:
     for state in (RunState.STOPPING, RunState.STOPPED, RunState.QUEUED, RunState.STARTING):
         append_state(running, state, author="supervisor", epoch=1)
-    beat = {"pid": 1, "step": 3, "steps": 9, "tokens_drawn": 5, "said": ["earlier"], "time": 1.0}
+    beat = {
+        "pid": 1,
+        "step": 3,
+        "steps": 9,
+        "tokens_drawn": 5,
+        "messages": ["earlier"],
+        "time": 1.0,
+    }
     write_json(running.heartbeat, beat)
 
     def goes_on() -> None:
-        now = {"pid": 2, "said": ["resumed from step 3"], "time": time.time() + 1}
+        now = {"pid": 2, "messages": ["resumed from step 3"], "time": time.time() + 1}
         write_json(running.heartbeat, beat | now)
 
     end = ended(running, RunState.RUNNING, RunState.STOPPING, RunState.STOPPED)

@@ -58,7 +58,7 @@ def test_a_training_is_resumed_once_it_has_a_step() -> None:
     assert hint(TRAINING, "bell-1").startswith("`sparring run resume bell-1` ")
 
 
-def test_what_plays_is_resumed_if_rollouts_are_left() -> None:
+def test_a_run_with_rollouts_left_gets_a_hint_to_resume() -> None:
     hint = view_of("prove").resume_hint
     assert hint({}, "bell-1") == ""
     assert hint(PLAYING | {"rollouts": 192}, "bell-1") == ""
@@ -69,7 +69,7 @@ def test_what_plays_is_resumed_if_rollouts_are_left() -> None:
 
 def test_a_training_prints_what_is_new_in_a_heartbeat_and_the_others_nothing() -> None:
     lines = view_of("train").lines()
-    beat = TRAINING | {"pid": 1, "said": ["batch of 4"], "metrics": {"loss": 0.5}}
+    beat = TRAINING | {"pid": 1, "messages": ["batch of 4"], "metrics": {"loss": 0.5}}
     assert lines(beat) == ["batch of 4", "step 3/20 · loss +0.500"]
     assert lines(beat) == []
     assert view_of("eval").lines()(PLAYING) == []

@@ -50,7 +50,7 @@ def test_following_a_file_misses_no_last_line(
     assert capsys.readouterr().out == "the last line\n"
 
 
-def test_following_a_log_goes_on_with_the_next_attempt(
+def test_following_a_log_continues_with_the_next_attempt(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = project / "runs" / TRAIN / "logs"

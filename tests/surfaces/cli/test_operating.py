@@ -76,13 +76,13 @@ def test_a_log_that_was_changed_is_not_intact(owner: Caller, terminal: Terminal)
     refuse(owner, run="gone", detail="all")
     intact = terminal.type("activity", "verify")
     assert (intact.code, "is intact: 1 entries" in intact.out) == (0, True)
-    told = terminal.type("activity", "verify", "--json").json
-    log = Path(told["file"])
+    verified = terminal.type("activity", "verify", "--json").json
+    log = Path(verified["file"])
     log.write_text(log.read_text().replace("coach", "couch"))
     changed = terminal.type("activity", "verify")
     assert (changed.code, "is NOT intact" in changed.out) == (1, True)
     assert changed.err
-    assert terminal.type("activity", "verify", "--expect", told["digest"], "--json").code == 1
+    assert terminal.type("activity", "verify", "--expect", verified["digest"], "--json").code == 1
 
 
 def test_a_plan_is_made_revised_and_started_once(terminal: Terminal) -> None:

@@ -38,7 +38,7 @@ def lines(typed: Typed) -> list[str]:
 
 
 @pytest.mark.parametrize("start", ["tool", "documents"])
-def test_what_is_written_is_named_and_what_to_do_with_it(
+def test_init_names_the_files_it_writes_and_the_next_command(
     here: Path, terminal: Terminal, start: str
 ) -> None:
     shown = lines(terminal.type("init", "my_agent", "--from", start))

@@ -17,7 +17,7 @@ def terminal(
     return Terminal(copy_samples(tmp_path / "porter", monkeypatch), monkeypatch, capsys)
 
 
-def test_a_page_says_how_many_there_are_and_where_to_go_on(terminal: Terminal) -> None:
+def test_a_page_of_rollouts_has_the_total_and_the_next_start(terminal: Terminal) -> None:
     page = terminal.type("rollout", "list", TRAIN, "--count", 2, "--json").json
     assert (len(page["rollouts"]), page["next"]) == (2, 2)
     shown = terminal.type("rollout", "list", TRAIN, "--count", 2).out
@@ -63,7 +63,7 @@ def test_the_raw_text_of_a_rollout_has_its_instructions_and_tools(terminal: Term
     assert {span["kind"] for span in rows[0]["spans"]} >= {"prompt", "sampled"}
 
 
-def test_what_is_not_there_is_an_error_that_says_so(terminal: Terminal) -> None:
+def test_an_unknown_run_rollout_or_model_is_an_error_that_names_it(terminal: Terminal) -> None:
     assert terminal.type("rollout", "show", "nobody", "x").code == 102
     wrong = terminal.type("rollout", "show", TRAIN, "nobody")
     assert wrong.code != 0

@@ -25,7 +25,9 @@ def test_a_page_of_runs_names_the_next_one(terminal: Terminal) -> None:
     assert len(terminal.type("run", "list", "--after", after, "--json").json["runs"]) == 5
 
 
-def test_no_runs_at_all_and_none_that_match_are_told_apart(terminal: Terminal) -> None:
+def test_an_empty_folder_and_a_filter_without_matches_have_different_messages(
+    terminal: Terminal,
+) -> None:
     filtered = terminal.type("run", "list", "--kind", "train", "--env", "shop")
     assert filtered.out == "no runs match\n"
     every = terminal.type("run", "list", "--runs", "elsewhere")
@@ -104,7 +106,7 @@ def test_an_index_is_built_from_the_folders(terminal: Terminal) -> None:
     assert terminal.type("run", "reindex").out == "7 runs\n"
 
 
-def test_one_run_cannot_be_compared(terminal: Terminal) -> None:
+def test_comparing_one_run_is_refused(terminal: Terminal) -> None:
     refused = terminal.type("run", "compare", EVAL)
     assert refused.code == 2
     assert f"at least two runs to compare; you named only {EVAL}" in refused.err
@@ -159,7 +161,7 @@ def test_an_ended_run_is_deleted_only_on_purpose(terminal: Terminal) -> None:
     assert terminal.type("run", "reindex", "--json").json["runs"] == 6
 
 
-def test_what_makes_no_sense_is_refused(terminal: Terminal) -> None:
+def test_commands_that_a_run_does_not_allow_are_refused(terminal: Terminal) -> None:
     assert terminal.type("run", "compare", EVAL).code == 2
     assert terminal.type("run", "join", EVAL).code != 0
     stopped = terminal.type("run", "stop", EVAL)

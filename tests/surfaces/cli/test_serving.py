@@ -54,9 +54,9 @@ def test_servers_get_what_was_typed(terminal: Terminal, monkeypatch: pytest.Monk
     assert binding.is_behind_proxy
 
 
-def test_a_client_is_told_the_command_and_an_agent_the_schemas(terminal: Terminal) -> None:
-    told = terminal.type("mcp", "--print-config", "--as", "coach").json
-    server = told["mcpServers"]["sparring"]
+def test_mcp_prints_the_command_for_clients_and_the_schemas_for_agents(terminal: Terminal) -> None:
+    config = terminal.type("mcp", "--print-config", "--as", "coach").json
+    server = config["mcpServers"]["sparring"]
     assert server["command"] == sys.executable
     folder = str(terminal.folder.resolve())
     assert server["args"] == ["-m", "sparring", "mcp", "--project", folder, "--as", "coach"]
@@ -68,7 +68,7 @@ def test_a_client_is_told_the_command_and_an_agent_the_schemas(terminal: Termina
     assert 0 < len(some) < len(every)
 
 
-def test_nobody_serves_as_the_owner_or_where_there_is_no_project(terminal: Terminal) -> None:
+def test_mcp_refuses_the_role_owner_and_a_missing_project(terminal: Terminal) -> None:
     refused = terminal.type("mcp", "--role", "owner", "--print-tools")
     assert refused.code == 2
     assert "--role must be operator or viewer, not 'owner'" in refused.err

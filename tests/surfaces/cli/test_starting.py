@@ -188,7 +188,7 @@ def test_a_try_plays_ten_validation_cases_and_needs_no_proof(terminal: Terminal)
     assert spec["trial"]
 
 
-def test_a_try_that_is_to_be_handed_over_is_refused(terminal: Terminal) -> None:
+def test_a_try_with_a_folder_is_refused(terminal: Terminal) -> None:
     typed = terminal.type("ship", proved(owner()), "--try", "--to", "model")
     assert typed.code == 2
     assert "--try writes no folder" in typed.err

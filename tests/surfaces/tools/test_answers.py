@@ -40,7 +40,7 @@ class Sample(Frozen):
 
 
 def test_foreign_words_come_under_a_key_of_their_own():
-    told = answer(
+    result = answer(
         Sample(
             ours="fine",
             theirs=ORDER,
@@ -50,17 +50,17 @@ def test_foreign_words_come_under_a_key_of_their_own():
         ),
         "short",
     )
-    assert told["theirs"] == {"untrusted": ORDER}
-    assert told["table"]["why"] == {"untrusted": ORDER}
-    assert (told["table"]["reward"], told["table"]["model"]) == (0.5, "smollm2")
-    assert told["table"]["untrusted_3"] == {"untrusted": {"name": ORDER, "value": 1}}
-    assert told["inner"] == [{"words": {"untrusted": ORDER}}]
-    assert set(told["record"]) == {"untrusted"}
+    assert result["theirs"] == {"untrusted": ORDER}
+    assert result["table"]["why"] == {"untrusted": ORDER}
+    assert (result["table"]["reward"], result["table"]["model"]) == (0.5, "smollm2")
+    assert result["table"]["untrusted_3"] == {"untrusted": {"name": ORDER, "value": 1}}
+    assert result["inner"] == [{"words": {"untrusted": ORDER}}]
+    assert set(result["record"]) == {"untrusted"}
 
 
-def test_what_no_json_knows_is_told_in_words():
-    told = answer(Sample(table={"loss": math.nan, "top": math.inf, "big": 10**400}), "full")
-    text = json.dumps(told, allow_nan=False)
+def test_numbers_that_json_lacks_are_texts():
+    result = answer(Sample(table={"loss": math.nan, "top": math.inf, "big": 10**400}), "full")
+    text = json.dumps(result, allow_nan=False)
     assert '"nan"' in text
     assert '"inf"' in text
 
@@ -69,13 +69,13 @@ def test_what_no_json_knows_is_told_in_words():
 @settings(max_examples=80, deadline=None)
 def test_an_answer_always_fits_and_is_json(table, text):
     for detail in ("short", "full"):
-        told = answer(Sample(table=table, theirs=text, record=table), detail)
-        assert len(json.dumps(told, allow_nan=False, ensure_ascii=False)) <= MOST[detail]
+        result = answer(Sample(table=table, theirs=text, record=table), detail)
+        assert len(json.dumps(result, allow_nan=False, ensure_ascii=False)) <= MOST[detail]
 
 
 @given(st.lists(st.text(max_size=2000), min_size=1, max_size=60))
 @settings(max_examples=50, deadline=None)
-def test_a_page_that_is_too_long_says_where_to_go_on(messages):
+def test_a_page_that_is_too_long_names_the_next_start(messages):
     lines = tuple(
         RunLine(
             run=f"shop-{number}", kind="train", environment="shop", model="tiny",
@@ -83,14 +83,14 @@ def test_a_page_that_is_too_long_says_where_to_go_on(messages):
         )
         for number, message in enumerate(messages)
     )  # fmt: skip
-    told = answer(RunPage(runs=lines), "short")
-    assert len(json.dumps(told, ensure_ascii=False)) <= MOST["short"]
-    shown = [each["run"] for each in told["runs"]]
+    result = answer(RunPage(runs=lines), "short")
+    assert len(json.dumps(result, ensure_ascii=False)) <= MOST["short"]
+    shown = [each["run"] for each in result["runs"]]
     assert shown == [f"shop-{number}" for number in range(len(shown))]
     if len(shown) < len(lines):
-        assert told["next"] == shown[-1]
+        assert result["next"] == shown[-1]
     else:
-        assert "next" not in told
+        assert "next" not in result
 
 
 def test_short_leaves_out_what_is_usual_and_full_does_not():

@@ -1,4 +1,4 @@
-"""Operations as tools: what an agent is told of them, and what its calls get."""
+"""Operations as tools: what an agent reads of them, and what its calls get."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def test_every_tool_says_what_it_is_for_and_what_its_arguments_are():
         assert len(tool.description) > 30
         schema = tool.input_schema()
         assert schema["additionalProperties"] is False
-        for name, told in schema["properties"].items():
-            said = told.get("description") or told.get("enum") or "$ref" in told
-            assert said, f"{tool.name}.{name} says nothing of itself"
+        for name, field in schema["properties"].items():
+            description = field.get("description") or field.get("enum") or "$ref" in field
+            assert description, f"{tool.name}.{name} says nothing of itself"
 
 
 def test_no_tool_offers_what_is_always_refused():
@@ -61,18 +61,18 @@ def test_no_tool_offers_what_is_always_refused():
 
 
 def test_a_refusal_says_what_is_wrong_and_what_to_do(operator):
-    told = call(operator, "plan_run", environment="shop", settings={"beta": 1.0})["error"]
-    assert told["type"] == "LockedField"
-    assert "locked to 0.5" in told["message"]
-    assert "only the owner" in told["remedy"]
+    result = call(operator, "plan_run", environment="shop", settings={"beta": 1.0})["error"]
+    assert result["type"] == "LockedField"
+    assert "locked to 0.5" in result["message"]
+    assert "only the owner" in result["remedy"]
     assert call(operator, "show_run", run="gone")["error"]["remedy"].startswith("list_runs")
     assert "short or full" in call(operator, "list_runs", detail="all")["error"]["message"]
 
 
 def test_words_of_an_environment_that_fails_are_marked(operator):
     (operator.folder / "prices.py").write_text(f"raise RuntimeError({ORDER!r})\n")
-    told = call(operator, "plan_run", environment="shop")["error"]
-    assert ORDER in told["message"]["untrusted"]
+    result = call(operator, "plan_run", environment="shop")["error"]
+    assert ORDER in result["message"]["untrusted"]
     described = call(operator, "describe_environment", environment="shop")
     assert ORDER in described["description"]["error"]["untrusted"]
 
@@ -100,8 +100,8 @@ def test_a_fault_of_ours_does_not_end_the_conversation(operator, monkeypatch):
 
 
 def test_config_fields_are_described_with_value_and_lock(operator):
-    told = call(operator, "describe_environment", environment="shop")
-    fields = {each["name"]: each for each in told["config"]}
+    result = call(operator, "describe_environment", environment="shop")
+    fields = {each["name"]: each for each in result["config"]}
     assert fields["config.size"]["value"] == 2
     assert fields["config.stock"]["locked"]
     settings = call(operator, "show_config", environment="shop")
@@ -120,7 +120,7 @@ def test_config_fields_are_described_with_value_and_lock(operator):
         {"run": "\x01" * 4000},
     ],
 )
-def test_more_than_anybody_means_is_refused_briefly_and_recorded(operator, given):
+def test_very_long_arguments_are_refused_and_logged_in_short(operator, given):
     answered = tools_for(Role.OPERATOR)["show_run"].call(given, operator)
     assert answered.table["error"]["type"] in ("InvalidInput", "RunNotFound")
     assert len(json.dumps(answered.table)) < 4_000
@@ -129,12 +129,12 @@ def test_more_than_anybody_means_is_refused_briefly_and_recorded(operator, given
     assert len(json.dumps(entry)) < 8_000
 
 
-def test_a_name_that_is_words_is_told_and_not_taken(operator):
+def test_an_environment_name_that_is_a_sentence_is_reported_as_untrusted_text(operator):
     shop = operator.folder / "shop.py"
     shop.write_text(shop.read_text().replace("    settings", f"    name = {ORDER!r}\n    settings"))
-    told = call(operator, "list_environments")
-    assert told["environments"] == []
-    assert ORDER in told["problems"][0]["message"]["untrusted"]
+    result = call(operator, "list_environments")
+    assert result["environments"] == []
+    assert ORDER in result["problems"][0]["message"]["untrusted"]
 
 
 def test_words_of_a_config_are_marked_wherever_they_turn_up(operator):

@@ -8,14 +8,14 @@ from sparring.surfaces.tools.catalogue import tools_for
 from sparring.surfaces.tools.remedies import _REMEDIES, remedy_for, with_tool_names
 
 
-def test_errors_have_remedies_in_words_of_tools():
+def test_remedies_of_errors_name_tools():
     assert all(hasattr(errors, name) for name in _REMEDIES)
     there = set(tools_for(Role.OPERATOR))
     for remedy in _REMEDIES.values():
         named = {word.strip(".,;") for word in remedy.split() if "_" in word}
         assert named <= there
-    told = "`sparring run wait shop-1` waits; `sparring env list`, `sparring doctor`"
-    assert with_tool_names(told) == "wait_for_run waits; list_environments, `sparring doctor`"
+    text = "`sparring run wait shop-1` waits; `sparring env list`, `sparring doctor`"
+    assert with_tool_names(text) == "wait_for_run waits; list_environments, `sparring doctor`"
 
 
 def test_an_error_without_a_remedy_of_its_own_has_that_of_its_nearest_class() -> None:

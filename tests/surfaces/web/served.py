@@ -27,7 +27,7 @@ def token_for(project: Path, name: str, role: str) -> str:
 
 @contextmanager
 def served(project: Path) -> Iterator[str]:
-    """The address of a server for a project. It answers as fast as it is asked."""
+    """The address of a server for a project. It answers as fast as requests come."""
     bound = bind("127.0.0.1", 0)
     sessions = BrowserSessions(Tokens(project / "runs", project).caller_of)
     server = Server(sessions, bound.hosts, rate=RateLimit(1e9, 1e9))

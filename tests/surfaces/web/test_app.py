@@ -77,7 +77,7 @@ def test_a_refusal_says_why_with_a_fitting_status(client: TestClient) -> None:
     assert client.post("/api/run.show", content=huge, headers=broken).status_code == 400
 
 
-def test_a_bug_is_answered_and_the_server_goes_on(
+def test_a_bug_is_answered_with_500_and_the_server_keeps_serving(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sparring.operations.runs.reconcile", lambda _: 1 / 0)
@@ -108,7 +108,7 @@ def test_every_route_of_a_teams_server_wants_a_token(tmp_path: Path) -> None:
     client = TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
     routes = [route for route in app.routes if isinstance(route, Route)]
     assert len(routes) == len(app.routes)  # nothing is mounted beside them
-    asked = 0
+    count = 0
     for route in routes:
         path = re.sub(r"{[^}]*}", TRAINING, route.path)
         if path in ("/enter", "/leave"):
@@ -118,8 +118,8 @@ def test_every_route_of_a_teams_server_wants_a_token(tmp_path: Path) -> None:
             is_sent_away = answer.headers.get("location") == "/enter"
             assert answer.status_code == 401 or is_sent_away, (method, path)
             assert TRAINING not in answer.text
-            asked += 1
-    assert asked >= 14
+            count += 1
+    assert count >= 14
     assert client.post("/leave").headers["location"] == "/enter"
 
 
@@ -138,7 +138,7 @@ def test_guessed_bearer_tokens_are_slowed_down_like_links(tmp_path: Path) -> Non
     assert [ask(f"{made.token[:-1]}{n % 10}") for n in range(20)].count(401) >= 18
     for n in range(5):
         ask(f"guess{n}")
-    assert ask(made.token) == 401  # a right guess is not told from a wrong one any more
+    assert ask(made.token) == 401  # a right guess gets the same answer as a wrong one
 
 
 def test_a_link_signs_in_once(tmp_path: Path) -> None:

@@ -207,10 +207,10 @@ def test_two_clicks_lead_from_the_list_to_the_reason(browser: Browser) -> None:
     page.click(f"a >> text={TRAINING}")
     page.click("text=Why? Compare side by side")
     page.wait_for_selector(".sibling")
-    winner, asked = (page.locator(".sibling").nth(place).inner_text() for place in (0, 1))
+    winner, loser = (page.locator(".sibling").nth(place).inner_text() for place in (0, 1))
     assert "the last number is 12" in winner
-    assert "no number in the answer" in asked
-    assert "this" in asked
+    assert "no number in the answer" in loser
+    assert "this" in loser
     assert page.locator(".sibling >> nth=1 >> mark.differs").first.inner_text() == '"lump"'
 
 
@@ -233,7 +233,7 @@ def test_guards_and_checkpoints_are_on_the_time_line(browser: Browser) -> None:
     page.wait_for_selector(".pin-text >> text=checkpoint at step 2")
 
 
-def test_a_refused_clone_says_why_where_it_was_asked_for(browser: Browser, runs: Path) -> None:
+def test_a_refused_clone_shows_the_reason_in_its_dialog(browser: Browser, runs: Path) -> None:
     page = browser.open(f"/run/{TRAINING}", "button:has-text('Clone')")
     before = sorted(path.name for path in runs.iterdir())
     page.click("button:has-text('Clone')")
@@ -337,7 +337,7 @@ def test_hostile_text_is_text(browser: Browser) -> None:
     assert page.evaluate("window.owned") is None
 
 
-def test_filters_that_change_before_an_answer_comes_show_each_rollout_once(
+def test_filters_changed_before_an_answer_show_each_rollout_once(
     browser: Browser,
 ) -> None:
     page = browser.page
@@ -363,7 +363,7 @@ def test_filters_that_change_before_an_answer_comes_show_each_rollout_once(
     assert len(shown) == len(set(shown)) > 0
 
 
-def test_filters_that_are_typed_one_after_the_other_all_count(browser: Browser) -> None:
+def test_all_filters_typed_in_turn_apply(browser: Browser) -> None:
     page = browser.page
     browser.open(f"/run/{TRAINING}/rollouts", "[role=row] >> text=1.00")
     page.click("summary:has-text('More filters')")

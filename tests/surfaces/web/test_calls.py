@@ -33,7 +33,7 @@ def test_errors_have_fitting_statuses() -> None:
     assert [status_of(error) for error in errors] == [403, 404, 400, 409]
 
 
-def test_what_acts_on_the_machine_has_no_route() -> None:
+def test_operations_on_the_servers_machine_have_no_route() -> None:
     assert not web_operations().keys() & {
         "env.new",
         "env.test",
@@ -54,7 +54,7 @@ def test_slow_calls_have_pools_of_their_own() -> None:
     }
 
 
-def test_what_starts_a_run_never_keeps_quick_calls_waiting() -> None:
+def test_operations_that_start_runs_have_a_pool_of_their_own() -> None:
     starting = {name for name, each in all_operations().items() if each.starts}
     assert len(starting) > 6
     assert {pool_of(name) for name in starting} == {"environment"}

@@ -1,4 +1,4 @@
-"""An export holds every answer that the app asks for, and no held-out case unless asked for."""
+"""An export holds every answer that the app asks for, and held-out cases only on request."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_every_answer_is_a_script_that_the_index_names(project: Path) -> None:
     assert page.index("./export.js") < page.index("./app.js")
 
 
-def test_held_out_cases_are_left_out_unless_asked_for(project: Path) -> None:
+def test_held_out_cases_are_not_exported_by_default(project: Path) -> None:
     folder = exported(project)
     assert HIDDEN not in "".join(path.read_text() for path in folder.rglob("*.js"))
     listed = (folder / "export.js").read_text()
@@ -64,7 +64,7 @@ def test_held_out_cases_are_left_out_unless_asked_for(project: Path) -> None:
     assert "plum" not in listed
 
 
-def test_held_out_cases_are_exported_if_asked_for(project: Path) -> None:
+def test_held_out_cases_are_exported_on_request(project: Path) -> None:
     folder = exported(project, has_held_out=True)
     assert HIDDEN in "".join(path.read_text() for path in folder.rglob("*.js"))
 

@@ -188,9 +188,9 @@ def attempts() -> Iterator[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR])
 def test_held_out_cases_stay_with_the_owner(folder: Path, role: Role) -> None:
     client = somebody(folder, role)
-    asked = list(attempts())
-    assert len(asked) >= 30
-    for name, arguments in asked:
+    calls = list(attempts())
+    assert len(calls) >= 30
+    for name, arguments in calls:
         answer = client.post(f"/api/{name}", json=arguments)
         assert "plum" not in answer.text.replace("plum.0.0", "").replace('"plum"', ""), name
     with client.stream("GET", f"/api/live?run={SECRET}") as live:

@@ -51,7 +51,7 @@ def test_failures_are_forgotten_after_a_minute() -> None:
     assert not failures.is_blocked("a")
 
 
-def test_whoever_signs_in_too_often_loses_their_own_sessions_first(
+def test_a_caller_with_too_many_sessions_loses_their_own_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sessions_module, "_MAX_SESSIONS", 3)
