@@ -39,7 +39,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BARS = {
-    "code_lines": 41_608,
+    "code_lines": 43_600,
     "shared_class_names": 4,
     "untyped_mappings": 210,
     "works_constructed": 1,
@@ -48,9 +48,9 @@ BARS = {
     "trainer_bases": 0,
     "commands": 44,
     "settings": 56,
-    "quickstart_files": 80,
+    "quickstart_files": 84,
     "frames_to_draw": 20,
-    "request_to_run": 9,
+    "request_to_run": 11,
     "spec_to_training": 22,
 }
 RETIRED = (

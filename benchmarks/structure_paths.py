@@ -125,12 +125,12 @@ def quickstart() -> dict[str, Any]:
         try:
             trainer = trainer_class(
                 quickstart.agent, quickstart.suite, [quickstart.right_sum], model="tiny", runs=runs,
-                validation_cases=8, show_progress=False, **settings,
+                validation_cases=8, examples=quickstart.examples, show_progress=False, **settings,
             )  # fmt: skip
             trainer.engine.add_callback(_first_step(profile))
             result = trainer.train()
             str(result)
-            result.generate(quickstart.examples + quickstart.chat(57, 26), max_new_tokens=16)
+            result.generate("What is 57 + 26?", max_new_tokens=16)
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]

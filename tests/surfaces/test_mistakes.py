@@ -65,7 +65,7 @@ MISTAKES = {
         f"{OPENAI} requires a key: set OPENAI_API_KEY, or set OPENAI_API_KEY_FILE to the path",
     ),
     "no key of another model": Mistake(
-        f"check my_agent --against gpt-9@{OPENAI}",
+        f"check my_agent --compare gpt-9@{OPENAI}",
         f"{OPENAI} requires a key: set OPENAI_API_KEY, or set OPENAI_API_KEY_FILE to the path",
     ),
     "env test without packages": Mistake(

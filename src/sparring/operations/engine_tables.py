@@ -16,11 +16,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from sparring.contracts.errors import SettingError
 from sparring.contracts.refused_settings import engine_problem, field_problem
 from sparring.contracts.specs import Table
 from sparring.contracts.training import TrainSettings
-from sparring.settings.layers import Resolved
 
 # The classes whose fields each table has, each as (path in its package, name).
 _CLASSES: Mapping[str, Sequence[tuple[str, str]]] = {
@@ -40,16 +38,15 @@ _SIMPLE = {each.__name__: each for each in (bool, int, float, str, list, dict)}
 _ANYTHING: Any = object
 
 
-def refuse_wrong_fields(settings: TrainSettings, resolved: Resolved) -> None:
-    """Raise SettingError for fields of the tables that do not exist, or have a wrong type."""
-    problems = [
-        f"{resolved.source_of(f'{name}.{field}')}: {problem}"
+def wrong_fields(tables: Mapping[str, object]) -> Mapping[str, str]:
+    """Return what is wrong with fields of the tables, by field, as in `lora.r`: they do not exist,
+    or have a wrong type."""
+    return {
+        f"{name}.{field}": problem
         for name in _CLASSES
-        if isinstance(table := getattr(settings, name), dict)
+        if isinstance(table := tables.get(name), dict)
         for field, problem in _problems(name, table)
-    ]
-    if problems:
-        raise SettingError("\n".join(problems))
+    }
 
 
 def _problems(table: str, values: Table) -> Iterator[tuple[str, str]]:

@@ -34,7 +34,7 @@ from sparring.contracts.specs import (
     Table,
 )
 from sparring.contracts.training import TrainSettings, TrainSpec
-from sparring.operations.engine_tables import refuse_wrong_fields
+from sparring.operations.engine_tables import wrong_fields
 from sparring.operations.operation import Caller
 from sparring.projects import Project, find_project
 from sparring.run_folder.layout import existing_folder
@@ -208,7 +208,11 @@ def resolve(
     _refuse_locks_on_unknown_fields(project, environment, resolved)
     checked = check_types(resolved, command.kind, environment.description.fields)
     if isinstance(checked.play, TrainSettings) and checked.supervision.launcher == LOCAL:
-        refuse_wrong_fields(checked.play, resolved)  # other hosts may have other versions
+        play = checked.play  # other hosts may have other versions of the packages
+        tables = {"lora": play.lora, "quantization": play.quantization, "engine": play.engine}
+        if wrong := wrong_fields(tables):
+            lines = [f"{resolved.source_of(name)}: {problem}" for name, problem in wrong.items()]
+            raise SettingError("\n".join(lines))
     if not caller.is_owner:
         _refuse_paths_outside(resolved, project.root)
     return RunSettings(
