@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sparring.engine import trainer
 from sparring.engine.trainer import PolicyTrainer
-from sparring.jobs.train import warm_start
 from sparring.learning.checkpoints import Checkpoints
 from sparring.run_folder import RunFolder
 from sparring.run_folder.files import read_lines
@@ -41,8 +41,8 @@ SETTINGS = {
 }
 # Where a run can be cut off: the call that is that moment, and which one of them.
 POINTS: dict[str, tuple[Any, str, int]] = {
-    "before the warm start is saved": (warm_start, "save_start", 1),
-    "behind the warm start": (warm_start, "use_as_reference", 1),
+    "before the warm start is saved": (trainer, "save_start", 1),
+    "behind the warm start": (trainer, "use_as_reference", 1),
     "before anything is written": (PolicyTrainer, "_save_checkpoint", 2),
     "between weights and optimizer": (PolicyTrainer, "_save_optimizer_and_scheduler", 2),
     "between optimizer and random state": (PolicyTrainer, "_save_rng_state", 2),

@@ -167,7 +167,7 @@ def test_players_that_are_killed_ten_times_change_nothing(
     """One of the three has joined as from another host."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    options: dict[str, Any] = {"sampling": {"servers": [server]}, "max_steps": 12}
+    options: dict[str, Any] = {"sampling": {"servers": [server]}, "max_steps": 24}
     alone = completed(start(create(tmp_path, "alone", tiny_folder, **options)), 600)
     folder = start(create(tmp_path, "players", tiny_folder, players=2, **options))
     joined = join_run(
