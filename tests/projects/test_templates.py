@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,22 @@ def test_a_new_project_file_is_valid_and_has_its_schema(tmp_path: Path) -> None:
     first, _, _ = (tmp_path / "sparring.toml").read_text().partition("\n")
     schema = json.loads((tmp_path / first.removeprefix("#:schema ")).read_text())
     assert "settings" in schema["properties"]
+
+
+def test_notes_for_coding_agents_name_commands_that_exist_and_own_notes_stay(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "new").mkdir()
+    write_environment(tmp_path / "new", "word_quiz")
+    notes = (tmp_path / "new" / "AGENTS.md").read_text()
+    commands = re.findall(r"^    sparring (.*?)  ", notes, re.M)
+    assert [words.split()[0] for words in commands] == ["env", "check", "train", "ship", "rollout"]
+    assert "held-out" in notes
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "AGENTS.md").write_text("mine")
+    write_environment(other, "word_quiz")
+    assert (other / "AGENTS.md").read_text() == "mine"
 
 
 def test_git_ignores_what_runs_write_and_an_own_gitignore_stays(tmp_path: Path) -> None:

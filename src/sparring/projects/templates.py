@@ -24,8 +24,9 @@ STARTING_POINTS: Mapping[str, str] = {
 
 def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path]:
     """Write an environment, its test, its documents and, if no project file applies to `folder`, a
-    project file with its schema, and a `.gitignore` unless there is one. Return the paths except
-    the schema's. Raises InvalidInput if a file exists, or if the name or `start` cannot be used."""
+    project file with its schema, and `.gitignore` and `AGENTS.md` unless they exist. Return the
+    paths except the schema's. Raises InvalidInput if another file exists, or if the name or `start`
+    cannot be used."""
     if start not in STARTING_POINTS:
         listed = ", ".join(f"{each} ({about})" for each, about in STARTING_POINTS.items())
         raise InvalidInput(f"there is no template {start!r}; choose from {listed}")
@@ -42,8 +43,9 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
     }
     if project_file_above(folder) is None:  # a second file would hide the first one's locks
         templates[folder / "sparring.toml"] = _TEMPLATE / "sparring.toml.txt"
-        if not (folder / ".gitignore").exists():
-            templates[folder / ".gitignore"] = _TEMPLATE / "gitignore.txt"
+        for file, template in ((".gitignore", "gitignore.txt"), ("AGENTS.md", "agents.txt")):
+            if not (folder / file).exists():
+                templates[folder / file] = _TEMPLATE / template
     templates |= {folder / f"{name}_documents" / each.name: each for each in _files(source)}
     for path in templates:
         if path.exists():

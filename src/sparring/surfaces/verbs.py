@@ -5,8 +5,9 @@ The page is generated from the registry of operations, so it cannot list a verb 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from sparring.contracts.kinds import KINDS
 from sparring.operations.operation import Forms, Role, all_operations
 from sparring.surfaces.cli.commands import FieldOption
 
@@ -26,11 +27,31 @@ _FIELDS = """\
 Tools and the HTTP API take the field's name. Fields without a word for the command line are set
 there by options of their own, which `--help` shows.
 """
+_ANSWERS = """\
+## Fields of JSON answers
+
+With `--json`, a command prints one line with these fields. A command that follows a run prints the
+run's summary, and `next`: commands to run next, by purpose. With `--detach`, it prints those of
+`run started` instead. An error is `{"error": {"type", "message", "exit_code"}}`.
+"""
 
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([_HEAD, *_verbs(), "", _FIELDS.rstrip(), *_arguments(), ""])
+    return "\n".join(
+        [
+            _HEAD,
+            *_verbs(),
+            "",
+            _FIELDS.rstrip(),
+            *_arguments(),
+            "",
+            _ANSWERS.rstrip(),
+            "",
+            *_answers(),
+            "",
+        ]
+    )
 
 
 def _verbs() -> Iterator[str]:
@@ -63,6 +84,23 @@ def _arguments() -> Iterator[str]:
             typed = f"`{label}`" if (label := FieldOption(name, field, schema).label) else ""
             meaning = (field.description or "").replace("|", "\\|")
             yield f"| `{name}` | {typed} | {meaning} |"
+
+
+def _answers() -> Iterator[str]:
+    yield from ("| answer | fields |", "|---|---|")
+    for kind in KINDS.values():
+        more = ("proof", "next") if kind.name == "train" else ("next",)
+        yield _answer(f"`{kind.name} --json`", (*kind.summary.model_fields, *more))
+    started = all_operations()["train.start"].result
+    yield _answer("run started", started.model_fields)
+    for operation in all_operations().values():
+        has_answer = operation.forms.cli not in ("", "chat")
+        if has_answer and operation.result is not started:
+            yield _answer(f"`{operation.forms.cli} --json`", operation.result.model_fields)
+
+
+def _answer(command: str, fields: Iterable[str]) -> str:
+    return f"| {command} | {', '.join(f'`{field}`' for field in fields)} |"
 
 
 if __name__ == "__main__":
