@@ -88,5 +88,5 @@ def test_an_evaluation_shows_the_pass_rate_of_each_measure(trained, tmp_path):
 
 
 def test_an_unknown_quantisation_is_refused_with_those_that_exist(trained, tmp_path):
-    with pytest.raises(InvalidInput, match="unknown quantisation 'q9_0'; there are f32"):
+    with pytest.raises(InvalidInput, match="unknown quantisation 'q9_0'; choose from f32"):
         ship(trained, tmp_path / "out", unproven=True, quantizations=["q9_0"])

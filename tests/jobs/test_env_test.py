@@ -88,7 +88,7 @@ def test_equal_cases_fail_the_trial(tmp_path: Path, tiny_folder: Path) -> None:
     equal = TALK.replace('f"question {n}"', '"the same"')
     checks = tried(tmp_path, tiny_folder, 80, equal)
     assert not checks["splits"].ok
-    assert checks["splits"].detail.startswith("all 80 records have the same input, and equal")
+    assert checks["splits"].detail.startswith("all 80 records have the same input, and records")
 
 
 def test_a_measure_that_returns_nothing_is_named_with_its_line(

@@ -125,7 +125,7 @@ def test_the_standing_of_a_proof_has_its_time_left(owner):
 
 def test_without_the_checkpoint_there_is_nothing_to_prove(owner):
     run, _ = trained(owner, *DONE)
-    with pytest.raises(InvalidInput, match="has no 'step-3'; there are step-5"):
+    with pytest.raises(InvalidInput, match="has no 'step-3'; it has step-5"):
         start_proof(StartProof(run=run, checkpoint="step-3"), owner)
     early, _ = trained(owner, RunState.STARTING, RunState.FAILED)
     shutil.rmtree(RunFolder(owner.runs / early).checkpoints)

@@ -93,7 +93,7 @@ def test_an_existing_folder_is_refused_before_a_run_is_created(owner: Caller) ->
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"quantizations": ("q9_9",)}, "unknown quantisation 'q9_9'; there are f32"),
+        ({"quantizations": ("q9_9",)}, "unknown quantisation 'q9_9'; choose from f32"),
         ({"upload": True}, "--upload needs --hub"),
         ({"name": "a/b"}, "a model's name consists of"),
         ({"register_with_ollama": True}, "--register needs --form ollama"),

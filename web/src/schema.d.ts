@@ -1571,7 +1571,7 @@ export interface components {
             runs_on: number;
             /**
              * Locks
-             * @description locks of the project file
+             * @description locks in the project file
              * @default []
              */
             locks: components["schemas"]["ShownLock"][];
@@ -2698,7 +2698,7 @@ export interface components {
         };
         /**
          * ShownLock
-         * @description One lock of the project file.
+         * @description One lock in the project file.
          */
         ShownLock: {
             /** Field */
@@ -3029,7 +3029,7 @@ export interface components {
         StartAudit: {
             /**
              * Environment
-             * @description name of the environment; for owners also FILE:NAME
+             * @description name of the environment; owners may also give FILE:NAME
              */
             environment: string;
             /**
@@ -3050,18 +3050,18 @@ export interface components {
         StartCheck: {
             /**
              * Environment
-             * @description name of the environment; for owners also FILE:NAME
+             * @description name of the environment; owners may also give FILE:NAME
              */
             environment: string;
             /**
              * Cases
-             * @description training cases that the model to train plays
+             * @description number of training cases to play with the model that will be trained
              * @default 12
              */
             cases: number;
             /**
              * Rollouts
-             * @description rollouts of each case
+             * @description number of rollouts per case
              * @default 16
              */
             rollouts: number;
@@ -3079,7 +3079,7 @@ export interface components {
             key_variable: string | null;
             /**
              * Other Cases
-             * @description cases that each further model plays
+             * @description number of cases to play with each further model
              * @default 3
              */
             other_cases: number;
@@ -3116,7 +3116,7 @@ export interface components {
         StartEval: {
             /**
              * Environment
-             * @description name of the environment; for owners also FILE:NAME
+             * @description name of the environment; owners may also give FILE:NAME
              */
             environment: string;
             /**
@@ -3164,7 +3164,7 @@ export interface components {
             cases: number | null;
             /**
              * Rollouts
-             * @description rollouts of each case by each of the two models
+             * @description number of rollouts per case for each of the two models
              * @default 4
              */
             rollouts: number;
@@ -3242,13 +3242,13 @@ export interface components {
             cases: number | null;
             /**
              * Rollouts
-             * @description sampled rollouts of each held-out case
+             * @description number of sampled rollouts per held-out case
              * @default 1
              */
             rollouts: number;
             /**
              * Validation Cases
-             * @description validation cases that the checkpoint and each file play
+             * @description number of validation cases to play with the checkpoint and with each exported file
              * @default 24
              */
             validation_cases: number;
@@ -3284,7 +3284,7 @@ export interface components {
             llama_cpp: string;
             /**
              * Vllm
-             * @description also play merged model and adapter on vLLM; the program `vllm` must be on the PATH
+             * @description also play the merged model and the adapter on vLLM; the program `vllm` must be on the PATH
              * @default false
              */
             vllm: boolean;
@@ -3296,7 +3296,7 @@ export interface components {
             hub: string;
             /**
              * Upload
-             * @description upload to the hub, to a private repository
+             * @description upload to a private repository on the hub
              * @default false
              */
             upload: boolean;
@@ -3320,7 +3320,7 @@ export interface components {
         StartTrain: {
             /**
              * Environment
-             * @description name of the environment; for owners also FILE:NAME
+             * @description name of the environment; owners may also give FILE:NAME
              */
             environment: string;
             /** Settings */

@@ -89,4 +89,4 @@ def ship(
 def _refuse_unknown(quantizations: Sequence[str]) -> None:
     if unknown := [each for each in quantizations if each not in QUANTIZATIONS]:
         listed = ", ".join(QUANTIZATIONS)
-        raise InvalidInput(f"unknown quantisation {unknown[0][:40]!r}; there are {listed}")
+        raise InvalidInput(f"unknown quantisation {unknown[0][:40]!r}; choose from {listed}")

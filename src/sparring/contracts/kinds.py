@@ -192,7 +192,9 @@ class ShipSpec(PlaySpec):
     )
     name: str = Field(default="", description="the model's name on servers")
     llama_cpp: str = Field(default="", description="folder of llama.cpp; empty: search for it")
-    vllm: bool = Field(default=False, description="play merged model and adapter on vLLM, too")
+    vllm: bool = Field(
+        default=False, description="also play the merged model and the adapter on vLLM"
+    )
     hub: str = Field(default="", description="repository to upload to, as in me/my-model")
     upload: bool = Field(default=False, description="upload the files; otherwise only list them")
     register_with_ollama: bool = Field(default=False, description="create the model in Ollama")

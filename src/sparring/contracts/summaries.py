@@ -223,7 +223,7 @@ class Proof(SummaryPart):
 
 
 class Fault(StrEnum):
-    """A kind of fault of a measure."""
+    """A kind of fault in a measure."""
 
     PASSED_BY_NOTHING = "passed by a null player"
     CONSTANT = "constant"
@@ -239,7 +239,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuditFinding:
-    """A fault of a measure, with a rollout that shows it."""
+    """A fault in a measure, with a rollout that shows it."""
 
     measure: str
     fault: Fault
@@ -250,7 +250,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True)
 class AdvisedFinding(AuditFinding):
-    """A fault of a measure, with advice on how to remove it."""
+    """A fault in a measure, with advice on how to remove it."""
 
     advice: str = ""
 

@@ -159,15 +159,16 @@ class Environment:
 
 
 def name_of(environment: Environment) -> str:
-    """Return the name under which an environment is listed: its own, else its file's, else that of
-    its class, which was written in a notebook."""
+    """Return the name under which an environment is listed: the one that its class sets or, without
+    one, that of its file. In a notebook, which has no file, it is that of the class."""
     file = _file_of(environment)
     kind = type(environment)
     return kind.name or (file.stem if file else kind.__name__)
 
 
 def listed(name: str, measures: Any) -> Sequence[Measure | str | Judge]:
-    """Return the measures of the class called `name`; raise InvalidInput unless they are listed."""
+    """Return the measures of the class called `name`; raise InvalidInput if they are not given as
+    a list or tuple."""
     if not isinstance(measures, list | tuple):
         raise InvalidInput(f"{name}.measures must be a list or tuple: write measures = (one,)")
     return measures

@@ -195,7 +195,7 @@ class PlayClock:
     _pace: float = 0.0  # seconds per rollout, over the blocks that have ended
 
     def start(self, rollouts: int) -> None:
-        """Begin to count, unless this is begun. `rollouts` were played by an earlier attempt."""
+        """Start the clock, unless it runs. `rollouts` is the number played by earlier attempts."""
         self._start = self._start or (time.monotonic(), rollouts)
 
     def left(self, rollouts: int, total: int) -> float | None:
@@ -280,5 +280,5 @@ class ProgressHeartbeat:
         write_json(self._folder.heartbeat, beat, durable=False)
 
     def start_clock(self) -> None:
-        """Estimate the time left from now on, by the rollouts that are counted after this call."""
+        """Estimate the remaining time from the rollouts counted after this call."""
         self._clock.start(self._progress.rollouts)

@@ -236,9 +236,9 @@ class StepReports:
         self._first_cause = self._first_cause or cause
 
     def report(self, step: int) -> None:
-        """Report the engine's figures and the counts of all ranks as one row, unless this step was
-        reported. If a guard stops the run, set `guard_stop`: the weights are saved before the run
-        ends.
+        """Report the engine's figures and the counts of all ranks as one row, unless this step has
+        already been reported. If a guard stops the run, set `guard_stop`: the weights are saved
+        before the run ends.
 
         Raises InfrastructureError if no rollout has been scored yet, and GuardStop if the loss is
         not finite.

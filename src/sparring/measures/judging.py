@@ -184,8 +184,8 @@ def _from_data(name: str) -> Measure:
 
 
 def blend(judgements: Sequence[Judgement]) -> float | None:
-    """Return the weighted mean of the scores; None if no measure has a weight, or one with a
-    weight cannot tell."""
+    """Return the weighted mean of the scores, or None if no measure has a weight, or a measure with
+    a weight could not give a score."""
     rewarded = [judgement for judgement in judgements if judgement.weight > 0]
     if not rewarded:
         return None

@@ -27,12 +27,15 @@ class StartCheck(Frozen):
     """The environment to check, and how much to play."""
 
     environment: Annotated[str, ENVIRONMENT] = Field(
-        description="name of the environment; for owners also FILE:NAME"
+        description="name of the environment; owners may also give FILE:NAME"
     )
     cases: int = Field(
-        default=12, ge=2, le=1000, description="training cases that the model to train plays"
+        default=12,
+        ge=2,
+        le=1000,
+        description="number of training cases to play with the model that will be trained",
     )
-    rollouts: int = Field(default=16, ge=2, le=256, description="rollouts of each case")
+    rollouts: int = Field(default=16, ge=2, le=256, description="number of rollouts per case")
     compare: tuple[str, ...] | None = Field(
         default=None,
         description="another model that plays the cases, for comparison: MODEL@URL, the name of a "
@@ -46,7 +49,7 @@ class StartCheck(Frozen):
         json_schema_extra=FOR_OWNERS,
     )
     other_cases: int = Field(
-        default=3, ge=1, le=1000, description="cases that each further model plays"
+        default=3, ge=1, le=1000, description="number of cases to play with each further model"
     )
     minutes: float = Field(
         default=10.0, gt=0, le=1440, description="time limit for each model, in minutes"
@@ -74,7 +77,7 @@ class StartAudit(Frozen):
     """The environment to audit."""
 
     environment: Annotated[str, ENVIRONMENT] = Field(
-        description="name of the environment; for owners also FILE:NAME"
+        description="name of the environment; owners may also give FILE:NAME"
     )
     cases: int = Field(default=8, ge=2, le=1000, description="cases that null players answer")
     settings: Table = Field(default_factory=dict)

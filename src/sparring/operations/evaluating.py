@@ -23,7 +23,7 @@ class StartEval(Frozen):
     """The evaluation to start."""
 
     environment: Annotated[str, ENVIRONMENT] = Field(
-        description="name of the environment; for owners also FILE:NAME"
+        description="name of the environment; owners may also give FILE:NAME"
     )
     split: Split = Field(default=Split.VALIDATION, description="split to play")
     cases: int | None = Field(
@@ -57,7 +57,7 @@ def start_eval(request: StartEval, caller: Caller) -> Started:
 
 
 def _with_thinking(servers: PolicySpec, spec: EvalSpec, command: Table) -> PolicySpec:
-    """Return the servers with the settings for thinking: the command's, else those that the
-    servers were given with, else the evaluation's."""
+    """Return the servers with the settings for thinking. A setting of the command comes before one
+    given with the servers, and that before one of the evaluation."""
     names = {"thinking", "history_thinking"} - (servers.model_fields_set - command.keys())
     return servers.model_copy(update={name: getattr(spec.play, name) for name in names})

@@ -21,7 +21,7 @@ _NOTES = {
 
 
 class ShownLock(Frozen):
-    """One lock of the project file."""
+    """One lock in the project file."""
 
     field: str
     value: object = Field(
@@ -44,7 +44,7 @@ class Limits(Frozen):
     )
     starts_left: int | None = Field(default=None, description="null: unlimited")
     runs_on: int = Field(description="active runs, without queued ones")
-    locks: tuple[ShownLock, ...] = Field(default=(), description="locks of the project file")
+    locks: tuple[ShownLock, ...] = Field(default=(), description="locks in the project file")
     locked_for_operators: tuple[str, ...] = Field(
         default=(),
         description="fields that operators may not change; fields of an environment's config are "

@@ -44,7 +44,10 @@ class StartProof(Frozen):
         default=None, ge=1, description="maximum number of cases; default: all"
     )
     rollouts: int = Field(
-        default=4, ge=1, le=256, description="rollouts of each case by each of the two models"
+        default=4,
+        ge=1,
+        le=256,
+        description="number of rollouts per case for each of the two models",
     )
     split: Split = Field(
         default=Split.HELD_OUT,
@@ -205,7 +208,7 @@ def _refuse_without_checkpoint(folder: RunFolder, name: str) -> None:
     if not names:
         raise InvalidInput(f"run {folder.id} has no checkpoint, so there is nothing to prove")
     if name and name not in names:
-        raise InvalidInput(f"run {folder.id} has no {name[:40]!r}; there are {', '.join(names)}")
+        raise InvalidInput(f"run {folder.id} has no {name[:40]!r}; it has {', '.join(names)}")
 
 
 def _refuse_second(folder: RunFolder, request: StartProof) -> None:

@@ -63,13 +63,14 @@ class StartShip(Frozen):
         default=200, ge=0, description="maximum number of held-out cases; 0 plays none"
     )
     rollouts: int = Field(
-        default=1, ge=1, le=256, description="sampled rollouts of each held-out case"
+        default=1, ge=1, le=256, description="number of sampled rollouts per held-out case"
     )
     validation_cases: int = Field(
         default=24,
         ge=0,
         le=1000,
-        description="validation cases that the checkpoint and each file play",
+        description="number of validation cases to play with the checkpoint and with each exported "
+        "file",
     )
     margin: float = Field(
         default=0.05,
@@ -97,8 +98,8 @@ class StartShip(Frozen):
     )
     vllm: bool = Field(
         default=False,
-        description="also play merged model and adapter on vLLM; the program `vllm` must be on the "
-        "PATH",
+        description="also play the merged model and the adapter on vLLM; the program `vllm` must "
+        "be on the PATH",
         json_schema_extra=FOR_OWNERS,
     )
     hub: str = Field(
@@ -109,7 +110,7 @@ class StartShip(Frozen):
     )
     upload: bool = Field(
         default=False,
-        description="upload to the hub, to a private repository",
+        description="upload to a private repository on the hub",
         json_schema_extra=FOR_OWNERS,
     )
     register_with_ollama: Annotated[bool, OnCommandLine("--register")] = Field(
@@ -240,7 +241,7 @@ def _refuse_for_operators(request: StartShip, folder: RunFolder, caller: Caller)
 def _refuse_unknown(request: StartShip) -> None:
     if unknown := [each for each in request.quantizations if each not in QUANTIZATIONS]:
         raise InvalidInput(
-            f"unknown quantisation {unknown[0][:40]!r}; there are {', '.join(QUANTIZATIONS)}"
+            f"unknown quantisation {unknown[0][:40]!r}; choose from {', '.join(QUANTIZATIONS)}"
         )
     if request.upload and not request.hub:
         raise InvalidInput("--upload needs --hub OWNER/NAME")

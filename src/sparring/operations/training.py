@@ -24,7 +24,7 @@ class StartTrain(Frozen):
     """The training run to start."""
 
     environment: Annotated[str, ENVIRONMENT] = Field(
-        description="name of the environment; for owners also FILE:NAME"
+        description="name of the environment; owners may also give FILE:NAME"
     )
     settings: Annotated[Table, SettingsOnCommandLine("train")] = Field(default_factory=dict)
     prove: bool = Field(

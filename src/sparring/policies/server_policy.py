@@ -30,10 +30,10 @@ _PINNED_STEPS = 16
 class ServerPolicy:
     """Samples from a pool of servers.
 
-    All turns of a rollout use the weights assigned to it, else the weights of its first turn. The
-    rollouts of a case go to the same server, because its prefix cache then holds their prompt. If a
-    server fails, the next one is tried. If no server answers for `wait_seconds`, `sample` raises
-    InfrastructureError.
+    All turns of a rollout use the weights assigned to it or, if none are assigned, those of its
+    first turn. The rollouts of a case go to the same server, because its prefix cache then holds
+    their prompt. If a server fails, the next one is tried. If no server answers for `wait_seconds`,
+    `sample` raises InfrastructureError.
     """
 
     samples_in_lockstep = False
@@ -188,7 +188,7 @@ class ServerPolicy:
         return self._current
 
     def _weights_of(self, rollout: RolloutKey) -> PublishedWeights:
-        """Return the weights assigned to a rollout, else the weights of its first turn."""
+        """Return the weights assigned to a rollout or, without any, those of its first turn."""
         if assigned := self._assigned.get(rollout):
             return assigned[-1]
         return self._pinned.setdefault(rollout, self._published())

@@ -78,7 +78,8 @@ class Checked:
 
 
 def judge(facts: Facts) -> Checked:
-    """Return the verdict: broken or constant if there is a grave note, else that on rewards."""
+    """Return the verdict: broken or constant if there is a grave note, otherwise as the rewards
+    suggest."""
     notes = [*_obstacles(facts), *_audit_notes(facts), *_cut_short(facts)]
     extra = [*_already_passed(facts), *_tool_notes(facts), *_other_model_notes(facts)]
     grave = [note for note in notes if note.is_grave]
@@ -187,8 +188,8 @@ def _failing_tools(facts: Facts) -> Iterator[Note]:
 
 
 def _truncation_advice(facts: Facts) -> str:
-    """Advise a larger budget; if the model hardly ever calls a tool, advise worked calls first,
-    because more tokens alone would not help."""
+    """Advise a larger budget; if the model hardly ever calls a tool, first advise adding worked
+    examples with tool calls or a warm start, because more tokens alone would not help."""
     if facts.shown:
         return "nothing to do: the demonstrations of the warm start fit into the budget"
     more = f"raise max_completion_length to {4 * facts.completion_length}"

@@ -44,7 +44,7 @@ def compare(
 
 
 def parse_rate(rollouts: Sequence[Rollout]) -> float:
-    """Return the share of rollouts whose tool calls could be parsed; 1 without rollouts."""
+    """Return the share of rollouts whose tool calls could be parsed, or 1 if there are none."""
     unreadable = sum(each.ending is Ending.UNPARSABLE_CALL for each in rollouts)
     return 1 - unreadable / len(rollouts) if rollouts else 1.0
 
@@ -52,8 +52,8 @@ def parse_rate(rollouts: Sequence[Rollout]) -> float:
 def improvement(
     base: Sequence[Rollout], artefact: Sequence[Rollout], *, chances: int = 1
 ) -> Difference | None:
-    """Return the difference between base model and artefact; None if more than a tenth of the
-    cases could not be scored on both sides."""
+    """Return the difference between the base model and the artefact, or None if more than a tenth
+    of the cases could not be scored on both sides."""
     difference = paired_difference(rewards(base), rewards(artefact), chances=chances)
     return None if missing_cases((*base, *artefact), difference) else difference
 

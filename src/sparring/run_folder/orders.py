@@ -2,8 +2,8 @@
 
 An order is a file in `open/`. A player claims it by renaming it into its own folder, which succeeds
 for one player only, also on NFS, and writes the results to `done/` when all its plays have ended.
-An order that a lost player has claimed is renamed back. Playing an order twice is harmless, because
-the results are the same.
+If a player is lost, each order it has claimed is renamed back, so that another player can claim it.
+Playing an order twice is harmless, because the results are the same.
 """
 
 from __future__ import annotations

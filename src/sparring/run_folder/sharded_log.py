@@ -156,6 +156,6 @@ def candidates(
 
 
 def read_rollouts(places: Sequence[Path]) -> list[Rollout]:
-    """Return every rollout of the logs, in order; logs that do not exist are skipped."""
+    """Return every rollout in the logs, in order; logs that do not exist are skipped."""
     log = ShardedLog([place for place in places if place.is_dir()])
     return [from_record(record) for record in log.records(0, len(log))]

@@ -124,8 +124,9 @@ def seccomp_filter(*, has_group: bool = True, has_loopback: bool = False) -> byt
     neither x86-64 nor 64-bit ARM.
 
     Without a control group, the filter also denies calls that allocate memory that only a control
-    group counts. With or without one, only Unix sockets are allowed and, with `has_loopback`, IP
-    sockets, whose buffers no limit covers. Calls newer than `_NEWEST_CALL` fail with ENOSYS.
+    group counts. With or without one, only Unix sockets are allowed, plus IP sockets if
+    `has_loopback` is set; no limit covers the buffers of IP sockets. Calls newer than
+    `_NEWEST_CALL` fail with ENOSYS.
     """
     machine = _MACHINES.get(platform.machine())
     if machine is None:

@@ -261,8 +261,8 @@ class Suite:
             return
         if self.distinct == 1 < len(self):
             raise SplitTooSmall(
-                f"all {len(self)} records have the same input, and equal inputs stay in one split: "
-                "give the cases different inputs, or name their column of ids with id=…"
+                f"all {len(self)} records have the same input, and records with equal inputs stay "
+                "in one split: give the cases different inputs, or name the id column with id=…"
             )
         share = self.splitter.share(split)
         remedy = "give records a `split` field, change `shares`"

@@ -1,7 +1,8 @@
 """The training view of a suite: a file without held-out cases, for the training process.
 
-The file contains the training and validation cases. Of the held-out cases, it contains only the
-number and the digests of their questions, which identify demonstrations of held-out cases.
+The file contains the training and validation cases. It contains nothing about the held-out cases
+except their number and the digests of their questions, which are used to recognise demonstrations
+made from them.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def test_the_named_checkpoint_is_kept_when_the_shipment_is_resumed(
 def test_an_unknown_checkpoint_is_refused_with_the_known_ones(
     training: RunFolder, tiny_folder: Path
 ) -> None:
-    with pytest.raises(InvalidInput, match="has no checkpoint step-9; there are step-2, step-4"):
+    with pytest.raises(InvalidInput, match="has no checkpoint step-9; it has step-2, step-4"):
         choose_checkpoint(*shipment(training, tiny_folder, "step-9"))
 
 

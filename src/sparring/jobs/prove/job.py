@@ -131,7 +131,7 @@ class ProveJob(Job[ProveSummary]):
             if each.path.name == wanted:
                 return each
         names = ", ".join(each.path.name for each in checkpoints)
-        raise InvalidInput(f"run {self._spec.run} has no checkpoint {wanted}; there are {names}")
+        raise InvalidInput(f"run {self._spec.run} has no checkpoint {wanted}; it has {names}")
 
     def _refuse_other_inputs(self, suites: Sequence[_Suite]) -> None:
         digest = digest_of([case for suite in suites for case in suite.cases])

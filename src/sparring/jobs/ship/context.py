@@ -106,7 +106,7 @@ def choose_checkpoint(folder: RunFolder, spec: ShipSpec) -> Checkpoint:
     if not found or (wanted and wanted not in found):
         names = ", ".join(found) or "none"
         missing = wanted or "to ship"
-        raise InvalidInput(f"run {spec.run} has no checkpoint {missing}; there are {names}")
+        raise InvalidInput(f"run {spec.run} has no checkpoint {missing}; it has {names}")
     chosen = found[wanted] if wanted else best_of(checkpoints) or checkpoints[-1]
     if not events:
         report_event(folder, "shipping", checkpoint=chosen.path.name)

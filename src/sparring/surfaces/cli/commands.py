@@ -84,7 +84,8 @@ def with_request(
     request: type[BaseModel],
     options: Iterable[inspect.Parameter] = (),
 ) -> Callable[..., None]:
-    """Give a function the request of an operation, and further options, as its parameters."""
+    """Set a function's signature, so that its command takes the fields of an operation's request,
+    and any further options."""
     signature = inspect.signature(function, eval_str=True)
     named = {
         name: each

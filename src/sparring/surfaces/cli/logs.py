@@ -51,8 +51,8 @@ def run_logs(
 
 
 def _follow_attempts(path: Path, query: LogQuery, caller: Caller) -> None:
-    """Print text that is appended to a log, and then the logs of later attempts, until the run has
-    ended. A query that names an attempt keeps to it."""
+    """Print text as it is appended to a log, then follow the logs of later attempts until the run
+    ends. If the query names an attempt, only the log of that attempt is followed."""
     newest, position = path, path.stat().st_size
 
     def is_over() -> bool:
