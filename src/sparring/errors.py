@@ -29,6 +29,7 @@ step.
   * ServiceFailed
   * NotEnoughSpace
   * InfrastructureError
+    * EndpointError
   * GuardStop
   * RunNotFound
     * AmbiguousRun

@@ -54,7 +54,7 @@ def test_a_missing_gguf_reader_is_refused_with_the_extra_that_has_it(
 ) -> None:
     wheel(tmp_path, monkeypatch)
     without("gguf", monkeypatch)
-    with pytest.raises(MissingPackage, match=r"sparring\[models\]"):
+    with pytest.raises(MissingPackage, match=r"\[models\]"):
         build_smollm2(tmp_path / "model")
 
 

@@ -230,7 +230,7 @@ def test_a_spec_that_cannot_be_read_is_an_error_with_its_code(
         run.queue(COMPLETE)
         write_json(run.folder.spec, {"format": 99})
         assert supervise(str(run.folder.path), 1) == 2
-        assert "upgrade with" in capsys.readouterr().err
+        assert "upgrade Sparring" in capsys.readouterr().err
         os.kill(os.getpid(), signal.SIGTERM)  # ignored: only SIGKILL ends a supervisor
     finally:
         for number, handler in kept.items():
