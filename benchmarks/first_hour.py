@@ -7,9 +7,9 @@ SmolLM2-135M, as README says, and prints a line for each: the minutes of every c
 line that it printed, and what the runs found. Bars: on held-out cases, every measure that is not a
 guard is at most 40 % before and at least 80 % after; training takes at most 10 minutes, and all
 commands at most 25 for `tool`, which is README's; no process takes more than 4 GB of memory at any
-time; `check` says learnable, and its estimate of the training time is within a factor of two; every
-file is shipped. `stolen` is the share of CPU time that the host of a virtual machine gave to others
-meanwhile.
+time, or 5 GB in a shipment, which holds several forms of the model; `check` says learnable, and its
+estimate of the training time is within a factor of two; every file is shipped. `stolen` is the
+share of CPU time that the host of a virtual machine gave to others meanwhile.
 
 `--quick` runs one starting point with one seed, and requires only the bars on held-out cases. All
 nine take three hours: `--keep` appends each result to a file, and reuses the results that the file
@@ -31,7 +31,8 @@ from typing import Any
 import psutil
 
 STARTS = ("tool", "documents", "game")
-BEFORE, AFTER, MINUTES, GIGABYTES, FACTOR = 0.4, 0.8, 10.0, 4.0, 2.0
+BEFORE, AFTER, MINUTES, FACTOR = 0.4, 0.8, 10.0, 2.0
+GIGABYTES = {"check": 4.0, "train": 4.0, "proof": 4.0, "ship": 5.0}
 WHOLE = {"tool": 25.0}  # minutes of all commands
 COMMAND = [sys.executable, "-c", "from sparring.surfaces.cli.main import run; run()"]
 
@@ -156,7 +157,8 @@ def figures(
         "shipped": shipped["verdict"],
         "learned": learned,
     }
-    fits = minutes <= MINUTES and max(peaks.values()) <= GIGABYTES * 1e9 and factor <= FACTOR
+    fits = minutes <= MINUTES and factor <= FACTOR
+    fits &= all(peak <= GIGABYTES[kind] * 1e9 for kind, peak in peaks.items())
     fits &= found["whole_minutes"] <= WHOLE.get(start, float("inf"))
     is_whole = checked["verdict"] == "learnable" and shipped["verdict"] != "refused"
     return {**found, "ok": learned and fits and is_whole}

@@ -90,3 +90,13 @@ def test_commands_exist_with_their_options(line: str) -> None:
 @pytest.mark.parametrize(("page", "text"), blocks("toml"))
 def test_project_files_are_read(page: Path, text: str) -> None:
     read_project_file(parse(text, page.name))
+
+
+def test_the_first_screen_of_the_readme_says_what_one_gets_and_when_to_take_something_else():
+    lines = (ROOT / "README.md").read_text().splitlines()[:40]
+    screen = "\n".join(lines)
+    assert "pip install" in screen
+    assert re.search(r"from \*\*0\.\d+ to 0\.\d+\*\*", screen)  # before and after, in words
+    assert re.search(r"[\d.]+ GB of memory and [\d.]+ GB of disk", screen)
+    for other in ("TRL", "Unsloth", "ART", "verl", "prime-rl"):
+        assert any(line.startswith("|") and other in line for line in lines)
