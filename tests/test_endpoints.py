@@ -176,7 +176,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_refusal_names_address_status_and_cure_after_one_request(
+def test_a_refusal_names_address_status_and_cure_after_one_request_or_two_if_it_may_pass(
     chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     status, body, variable, message = REFUSALS[case]
@@ -186,7 +186,7 @@ def test_a_refusal_names_address_status_and_cure_after_one_request(
     with pytest.raises(EndpointError) as raised:
         asyncio.run(EndpointClient(spec).ask_once())
     assert str(raised.value) == f"{chat_server.url} {message.replace('URL', chat_server.url)}"
-    assert len(chat_server.requests) == 1
+    assert len(chat_server.requests) == (2 if status in (429, 503) else 1)
     with pytest.raises(EndpointError) as raised:  # the same words in the middle of a run
         ask(EndpointClient(spec, retries=0), {})
     assert str(raised.value) == f"{chat_server.url} {message.replace('URL', chat_server.url)}"

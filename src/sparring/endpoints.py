@@ -121,11 +121,11 @@ class EndpointClient:
             return answer
 
     async def ask_once(self) -> None:
-        """Request a few tokens, without retries. Raises EndpointError if the server cannot answer:
-        its address, the key or the model's name is wrong, or it is down."""
+        """Request a few tokens, once more if the server is busy. Raises EndpointError if it cannot
+        answer: its address, the key or the model's name is wrong, or it is down."""
         from openai import BadRequestError
 
-        probe = EndpointClient(self._endpoint, retries=0, seconds=_PROBE_SECONDS)
+        probe = EndpointClient(self._endpoint, retries=1, seconds=_PROBE_SECONDS)
         try:
             await probe.chat(
                 model=self._endpoint.model,

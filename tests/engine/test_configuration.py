@@ -121,7 +121,7 @@ def test_a_field_that_is_ours_is_refused_in_the_engine_table_with_the_name_to_us
     [
         ({"engine": {"save_safetensors": True}}, "instead of the engine"),
         ({"engine": {"learning_rate": 1e-4}}, "a setting of Sparring"),
-        ({"engine": {"los_type": "grpo"}}, "did you mean loss_type"),
+        ({"engine": {"los_type": "grpo"}}, "did you mean engine.loss_type"),
         ({"engine": {"vllm_mode": "server"}}, "use sampling=1"),
         ({"lora": {"rr": 4}}, "lora.rr: there is no such setting"),
         ({"report_to": "tensorbord"}, "no tracker tensorbord"),

@@ -14,7 +14,7 @@ from sparring.contracts.cases import Split
 from sparring.contracts.errors import InvalidInput
 from sparring.contracts.kinds import AuditSpec
 from sparring.environments import load_environment
-from sparring.environments.task import Task, read_task
+from sparring.environments.task import Task, default_settings, read_task
 from sparring.projects import find_project
 from sparring.run_folder import RunFolder
 from tests.jobs.run_here import run_here
@@ -136,3 +136,13 @@ def test_the_digest_changes_with_the_file(write):
 def test_config_is_refused_because_a_file_has_no_fields(write):
     with pytest.raises(InvalidInput, match=r"config\.size"):
         load_environment(write(PARTS), {"size": 3})
+
+
+def test_python_takes_the_module_of_a_file_for_its_environment(write: Write) -> None:
+    load_environment(write(PARTS + "settings = {'max_turns': 2}\n"))
+    module = sys.modules["sums"]
+    task = read_task(module, None, None)
+    assert (task.environment, task.agent.name, list(task.measures.weights)) == (
+        "sums", "a", ["length"],
+    )  # fmt: skip
+    assert default_settings(module) == {"max_turns": 2}

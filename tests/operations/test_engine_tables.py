@@ -36,15 +36,16 @@ def _read_anew() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"lora.rr": 4}, "the command: lora.rr: there is no such setting; did you mean r?"),
+        ({"lora.rr": 4}, "the command: lora.rr: there is no such setting; did you mean lora.r?"),
         (
             {"engine.bta": 4},
-            "the command: engine.bta: there is no such setting; did you mean beta?",
+            "the command: engine.bta: there is no such setting; did you mean beta, "
+            "without `engine`?",
         ),
         (
             {"quantization.load_in_4bits": True},
             "the command: quantization.load_in_4bits: there is no such setting; "
-            "did you mean load_in_4bit?",
+            "did you mean quantization.load_in_4bit?",
         ),
         (
             {"engine.learning_rate": 1e-4},

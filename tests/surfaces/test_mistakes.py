@@ -46,11 +46,11 @@ MISTAKES = {
     ),
     "an unknown field of lora": Mistake(
         "train my_agent --set lora.rr=4",
-        "the command: lora.rr: there is no such setting; did you mean r?",
+        "the command: lora.rr: there is no such setting; did you mean lora.r?",
     ),
     "an unknown field of the engine": Mistake(
         "check my_agent --set engine.bta=4",
-        "the command: engine.bta: there is no such setting; did you mean beta?",
+        "the command: engine.bta: there is no such setting; did you mean beta, without `engine`?",
     ),
     "a wrong type": Mistake(
         "train my_agent --set lora.r=many",

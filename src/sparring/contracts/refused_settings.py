@@ -120,6 +120,9 @@ def engine_problem(name: str, known: Collection[str], settings: Container[str]) 
         return f"engine.{name}: {OURS['vllm']}"
     if name in known and not is_never_the_engines(name):
         return ""
+    near = difflib.get_close_matches(name, known, 1)
+    if near and near[0] in settings and not is_never_the_engines(name):
+        return f"engine.{name}: there is no such setting; did you mean {near[0]}, without `engine`?"
     return unknown_field(name, known, "engine.")
 
 
@@ -138,5 +141,5 @@ def unknown_field(name: str, known: Collection[str], prefix: str = "") -> str:
             "remove it"
         )
     near = difflib.get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known)[:40])}"
+    hint = f"did you mean {prefix}{near[0]}?" if near else f"known: {', '.join(sorted(known)[:40])}"
     return f"{prefix}{name}: there is no such setting; {hint}"

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sparring.contracts.progress import counted
 from sparring.contracts.summaries import ArtefactRow, MeasureChange, ProveSummary
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -66,7 +67,8 @@ def proof_basis(proof: ProveSummary) -> list[str]:
     sentences = [
         f"The base model ({base}) and the trained one ({proof.training}, "
         f"{proof.checkpoint.rpartition('/')[2]}) played the same {proof.cases} {proof.split} "
-        f"cases, {proof.rollouts_per_case} rollouts each, at temperature {proof.temperature:g}."
+        f"cases, {counted(proof.rollouts_per_case, 'rollout')} each, at temperature "
+        f"{proof.temperature:g}."
     ]
     if reward := proof.reward:
         differing = f"{reward.differing} of {reward.cases} cases came out differently"

@@ -8,6 +8,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, Self
 
 from agents import Agent, FunctionTool
@@ -26,6 +27,7 @@ from sparring.environments.environment import (
     read_suite,
 )
 from sparring.environments.examples import WorkedExample, checked_examples, input_items
+from sparring.environments.modules import environment_of
 from sparring.gateway.agents import FunctionProgram, GatewayAgent, PlayFunction
 from sparring.measures import MeasureSet
 from sparring.measures.declaration import Judge, Measure
@@ -44,7 +46,7 @@ from sparring.sandbox import probe
 from sparring.suites import Suite
 from sparring.suites.splitting import Conflicts
 
-AnyAgent = PlayedAgent | Environment | PlayFunction
+AnyAgent = PlayedAgent | Environment | PlayFunction | ModuleType
 Measures = Sequence[Measure | str | Judge]
 
 
@@ -174,6 +176,7 @@ def read_task(
     """Check the arguments of a Python entry point and return them as a task. An environment's parts
     replace missing arguments. Raises InvalidInput if the agent or the suite has a wrong type, or if
     a service of the environment has no address."""
+    agent = _as_environment(agent)
     settings = settings or PlaySettings()
     given = None if examples is None else checked_examples(examples, "examples")
 
@@ -219,6 +222,7 @@ def as_family(family: Family | str | None) -> Family | None:
 
 def played_agent(agent: AnyAgent) -> PlayedAgent:
     """Return the agent for the player; a function becomes an agent behind the gateway."""
+    agent = _as_environment(agent)
     if isinstance(agent, Agent | ExternalAgent):
         return agent
     if isinstance(agent, Environment):
@@ -235,7 +239,14 @@ def played_agent(agent: AnyAgent) -> PlayedAgent:
 
 def default_settings(agent: AnyAgent) -> dict[str, Any]:
     """Return the settings that an environment declares; none for other agents."""
+    agent = _as_environment(agent)
     return dict(agent.settings) if isinstance(agent, Environment) else {}
+
+
+def _as_environment(agent: AnyAgent) -> AnyAgent:
+    """Return the environment that a module is; return other agents unchanged."""
+    made = environment_of(agent) if isinstance(agent, ModuleType) else None
+    return agent if made is None else made()
 
 
 def _require_services(environment: Environment, *, is_unsandboxed: bool) -> None:

@@ -43,18 +43,18 @@ def write_environment(folder: Path, name: str, start: str = "tool") -> list[Path
     }
     if project_file_above(folder) is None:  # a second file would hide the first one's locks
         templates[folder / "sparring.toml"] = _TEMPLATE / "sparring.toml.txt"
-        for file, template in ((".gitignore", "gitignore.txt"), ("AGENTS.md", "agents.txt")):
+        for file, text in ((".gitignore", "gitignore.txt"), ("AGENTS.md", "agents.txt")):
             if not (folder / file).exists():
-                templates[folder / file] = _TEMPLATE / template
+                templates[folder / file] = _TEMPLATE / text
     templates |= {folder / f"{name}_documents" / each.name: each for each in _files(source)}
     for path in templates:
         if path.exists():
             raise InvalidInput(f"{path} exists already; choose another name or another folder")
     for path, template in templates.items():
-        text = template.read_text(encoding="utf-8")
+        written = template.read_text(encoding="utf-8")
         path.parent.mkdir(exist_ok=True)
-        text = text.replace("my_agent", name).replace("MyAgent", class_name)
-        path.write_text(text, encoding="utf-8")
+        written = written.replace("my_agent", name).replace("MyAgent", class_name)
+        path.write_text(written, encoding="utf-8")
     if folder / "sparring.toml" in templates:
         write_json(folder / _SCHEMA, project_file_schema())
     return list(templates)

@@ -176,6 +176,9 @@ def test_null_rollouts_are_logged_with_their_rewards_once_per_run(tmp_path: Path
         asyncio.run(audit_null_players(folder, auditor, training(9), 3))
     records = logged(folder)
     assert len(records) == len(auditor.observations) == 3 * _ANSWERING
+    log = RolloutLog(folder.rollouts_of(NULL_PLAYERS))
+    ids = {each.rollout.removeprefix(f"{NULL_PLAYERS}/") for each in auditor.observations}
+    assert all(log.position(each) is not None for each in ids)  # as `rollout show` looks them up
     rewarded = {each["answer"] for each in records if each["reward"] == 1.0}
     assert rewarded == {"0", "4", "8"}
 

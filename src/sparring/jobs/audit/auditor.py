@@ -138,7 +138,8 @@ class Auditor:
                     await end_world(play.rollout.world)
         for play in judged:
             self.observations += play.observations
-            if writer is not None:
+        if writer is not None:  # player by player: in a log, steps never decrease
+            for play in sorted(judged, key=lambda each: each.rollout.key.step):
                 writer.append(play.judged_rollout(), 0.0)
 
     async def _play_case(self, case: Case, cases: Sequence[Case]) -> list[_NullPlay]:

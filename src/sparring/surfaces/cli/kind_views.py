@@ -69,8 +69,7 @@ def _playing_resume_hint(beat: Beat, run: str) -> str:
         return ""
     return (
         f"{beat['rollouts']} of {beat['total']} rollouts are saved: `sparring run resume {run}` "
-        "plays the rest. (In-process weights play in blocks of --max-concurrency rollouts; a block "
-        "is saved when it is complete.)"
+        "plays the rest"
     )
 
 
