@@ -39,7 +39,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 BARS = {
-    "code_lines": 43_650,
+    "code_lines": 43_670,
     "shared_class_names": 4,
     "untyped_mappings": 210,
     "works_constructed": 1,

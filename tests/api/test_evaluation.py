@@ -245,3 +245,14 @@ def test_rollouts_that_broke_are_played_again_on_resuming(tmp_path, codec):
     again = play(tmp_path, "run", codec, policy=ScriptedPolicy(lambda request: "up", codec))
     assert again.summary.endings == {"answered": 60}
     assert again.summary.unscored == 0
+
+
+def test_a_model_behind_a_server_is_named_with_its_address(tmp_path, chat_server):
+    result = evaluate(
+        Agent(name="a"), SUITE, ["length"], model=f"small@{chat_server.url}", cases=2,
+        runs=tmp_path, show_progress=False,
+    )  # fmt: skip
+    assert (result.summary.rollouts, result.summary.policy) == (2, "small")
+    assert {each["model"] for each in chat_server.requests} == {"small"}
+    with pytest.raises(InvalidInput, match="must not carry a user"):
+        evaluate(AGENT, SUITE, ["length"], model="small@http://me:key@host/v1", runs=tmp_path)

@@ -55,6 +55,21 @@ def test_all_is_well_with_enough_cases(tmp_path: Path, tiny_folder: Path) -> Non
     assert checks["tools"].detail == "add"
 
 
+def test_a_worked_example_that_answers_a_held_out_case_fails(
+    tmp_path: Path, tiny_folder: Path
+) -> None:
+    example = "examples = (worked_example('question 7', answer='seven'),)"
+    text = TALK.replace("measures = (short,)", f"measures = (short,)\n    {example}")
+    text = text.replace("measure, passed", "measure, passed, worked_example")
+    for where, ok in (("held-out", False), ("training", True)):
+        records = f'[{{"input": f"question {{n}}", "split": "{where}" if n == 7 else '
+        records += '("training", "validation", "held-out")[n % 3]} for n in range(COUNT)]'
+        suite = text.replace('[{"input": f"question {n}"} for n in range(COUNT)]', records)
+        checks = tried(tmp_path, tiny_folder, 90, suite)
+        assert checks["worked examples"].ok == ok
+        assert f"(1 {where})" in checks["worked examples"].detail
+
+
 @pytest.mark.parametrize(
     ("count", "lacking"),
     [(25, "add 15 more to train and 35 more to prove"), (45, "add 15 more to prove")],

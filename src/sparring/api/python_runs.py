@@ -25,10 +25,12 @@ from rich.progress import (
 from sparring.contracts.errors import InvalidInput, RunChanged, SettingError
 from sparring.contracts.kinds import run_kind
 from sparring.contracts.specs import (
+    EndpointSpec,
     Frozen,
     PlaySettings,
     PolicySpec,
     RunSpec,
+    Table,
     agent_of_target,
     python_target,
 )
@@ -108,10 +110,20 @@ def fields_of(task: Task) -> dict[str, Any]:
 
 
 def policy_named(model: str | None, settings: PlaySettings) -> PolicySpec:
-    """Return the model of that name, or the agent's, as the settings have it think."""
-    return PolicySpec(
-        model=model, thinking=settings.thinking, history_thinking=settings.history_thinking
-    )
+    """Return the model of that name, or the agent's, as the settings have it think. `MODEL@URL`
+    names a model behind an OpenAI-compatible server."""
+    thinking: Table = {
+        "thinking": settings.thinking,
+        "history_thinking": settings.history_thinking,
+    }
+    name, is_served, address = (model or "").partition("@http")
+    if not is_served:
+        return PolicySpec(model=model, **thinking)
+    try:
+        server = EndpointSpec(base_url=f"http{address}", model=name)
+    except ValidationError as error:
+        raise InvalidInput(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+    return PolicySpec(kind="endpoint", model=name, endpoints=(server,), **thinking)
 
 
 def train_settings(given: Mapping[str, Any]) -> TrainSettings:

@@ -87,6 +87,7 @@ class Trial:
         obstacles = list(training_obstacles(task.agent, self._play.temperature))
         self._note("agent can be trained", not obstacles, "; ".join(obstacles))
         self._find_conflicts(task)
+        self._find_shown_cases(task)
         self._count_cases(task.suite)
         measures = self._try(
             "measures",
@@ -144,6 +145,19 @@ class Trial:
     def _find_conflicts(self, task: Task) -> None:
         if task.conflicts.cases:
             self._note("expected outcomes", False, str(task.conflicts))
+
+    def _find_shown_cases(self, task: Task) -> None:
+        """Find cases that ask what a worked example answers: the model is shown their answer."""
+        questions = {example.question for example in task.examples}
+        shown = {
+            split: sum(question_of(case) in questions for case in task.suite.cases(split))
+            for split in Split
+            if questions
+        }
+        if any(shown.values()):
+            counts = ", ".join(f"{count} {split.value}" for split, count in shown.items() if count)
+            detail = f"worked examples answer questions of cases ({counts}); use other questions"
+            self._note("worked examples", not shown[Split.HELD_OUT], detail, is_doubtful=True)
 
     def _judge_silence(self, measures: MeasureSet, case: Case, world: Any) -> None:
         """Check that an empty answer can be judged and does not pass every measure."""
